@@ -74,8 +74,8 @@ func (c *messageCredit) takeCredit(subflows []*subflow, n unit.Bytes) bool {
 }
 
 // copyMessage lists a message that p carries for the next best subflow, if it is one packet at most
-// and there is credit. A message has no later bytes, the acknowledgements of which would soon show
-// that p has failed, or has a longer queue than was known.
+// and there is credit. In a longer transfer, ACKs of later bytes soon show that p has failed or has a
+// long queue; after a message there are no later bytes.
 func (w *segmentWriter) copyMessage(p *subflow, c copiedSpan, priority wire.Priority, now time.Time) {
 	n, perm := unit.Bytes(c.to-c.from), &c.stream.permission
 	if !w.copiesMessages || perm.mode != wire.ModeBond || n == 0 || n > maxMessage || w.backlog.hasPendingAbove(priority) {

@@ -47,7 +47,7 @@ func (p hsDialer) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
 // serverDialer opens the HS-paths of subflows. It dials a server, unless a cap is used up, and
 // starts the handshake. A connection that leads to this device is closed, which is known only then:
 // a primary could reach services here by it. Servers that the owner trusts may be on this device.
-// Its caller must check that the primary may use the server. It has no state besides what udpDialer
+// Its caller must check that the primary may use the server. Its only state is what udpDialer
 // remembers of UDP. Safe for concurrent use.
 type serverDialer struct {
 	dialer    // a fake in tests
