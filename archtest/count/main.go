@@ -2,9 +2,9 @@
 
 // Command count reads the events of `go test -json` and prints a summary: one line for each
 // package, all output of failed tests (dumps of goroutines shortened), attributes that tests set,
-// skipped tests with their reasons, the names of failed ones, and at the end "N passed, N failed, N
-// skipped". It stands behind `make test`, outside the data path. It exits with 1 if a test failed,
-// none ran, or a package named on its command line was not tested.
+// skipped tests with their reasons, failed ones with their first messages, and at the end
+// "N passed, N failed, N skipped". It stands behind `make test`, outside the data path. It exits
+// with 1 if a test failed, none ran, or a package named on its command line was not tested.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -106,7 +107,7 @@ func (t *tally) countEndedTest(action string, key test) {
 		t.passed++
 	case "fail":
 		t.failed++
-		t.failedNames = append(t.failedNames, key.pkg+" "+key.name)
+		t.failedNames = append(t.failedNames, key.pkg+" "+key.name+failReason(t.output[key]))
 		t.failedPackages[key.pkg] = true
 		fmt.Fprintf(t.out, "FAIL  %s %s\n%s", key.pkg, key.name, shortenDump(strings.Join(t.output[key], "")))
 	case "skip":
@@ -171,6 +172,32 @@ func (t *tally) printSummary() bool {
 	}
 	fmt.Fprintf(t.out, "%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
 	return t.failed == 0 && t.passed > 0
+}
+
+// Limits for the messages of a failed test in the summary.
+const (
+	maxMessages      = 3
+	maxMessageLength = 400 // bytes
+)
+
+var messagePattern = regexp.MustCompile(`^ +\S+_test\.go:\d+: `)
+
+// failReason returns the first messages of a failed test, each after a line break. A part of the
+// output then still shows why the test failed, if logs of processes push the messages out of it.
+func failReason(output []string) string {
+	var reason strings.Builder
+	n := 0
+	for _, line := range output {
+		if !messagePattern.MatchString(line) {
+			continue
+		}
+		if n++; n > maxMessages {
+			break
+		}
+		line = strings.TrimSpace(line)
+		reason.WriteString("\n    " + strings.ToValidUTF8(line[:min(maxMessageLength, len(line))], ""))
+	}
+	return reason.String()
 }
 
 // skipReason returns the text that a test passed to Skip: its output without the frame around it.
