@@ -260,6 +260,7 @@ func TestPlacesOfLostBonds(t *testing.T) {
 			bonds = append(bonds, b)
 			time.Sleep(time.Second)
 		}
+		time.Sleep(subflow.HandshakeTimeout) // the bonds are no longer joining
 		fill := func(b *session, k slotKind, n int) {
 			t.Helper()
 			for range n {
@@ -327,6 +328,32 @@ func TestCrashedPrimaryIsLetIn(t *testing.T) {
 			}
 			s.sessions.mu.Unlock()
 			time.Sleep(1700 * time.Millisecond)
+		}
+	})
+}
+
+// TestJoiningBondIsKept: a bond whose first subflow is joining makes no room for another one of its
+// device, until the time for handshakes has passed.
+func TestJoiningBondIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, primary, _ := newServer(t, Default)
+		defer s.ln.Close()
+		defer s.wg.Wait()
+		join := func(id byte) error {
+			_, err := s.bondForSubflow(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{})
+			return err
+		}
+		for id := range byte(Default.MaxBonds) {
+			if err := join(id); err != nil {
+				t.Fatalf("start %d: %v", id, err)
+			}
+		}
+		if r, ok := join(100).(wire.Refuse); !ok || r.Code != wire.CodeLimit {
+			t.Errorf("one more while all are joining: %v", r)
+		}
+		time.Sleep(subflow.HandshakeTimeout)
+		if err := join(101); err != nil {
+			t.Errorf("after the time for handshakes: %v", err)
 		}
 	})
 }

@@ -41,6 +41,7 @@ type session struct {
 
 	// Guarded by sessionTable.mu.
 	isEnded     bool
+	hasJoined   bool      // it has had a subflow
 	sharedSince time.Time // since when it has subflows beside another bond of its device
 	copyWarned  bool      // a copied key was logged
 }
@@ -97,7 +98,7 @@ func (t *sessionTable) findOrCreateBond(key bondKey, instance uint64, begin func
 	if n >= t.maxBonds {
 		return nil, wire.Refuse{
 			Code: wire.CodeLimit,
-			Text: fmt.Sprintf("the device has %d bonds, which is the limit; each has a subflow", n),
+			Text: fmt.Sprintf("the device has %d bonds, which is the limit; each has a subflow, or its first one joins", n),
 		}
 	}
 	b := begin(t.uniqueBondID(key.id))
@@ -130,6 +131,7 @@ func (t *sessionTable) attachSubflow(sf *subflow.Subflow, id wire.BondID, most i
 	if b == nil || b.endpoint.SubflowCount() >= most || b.endpoint.Attach(sf) != nil {
 		return nil
 	}
+	b.hasJoined = true
 	return b
 }
 
@@ -168,7 +170,8 @@ func (t *sessionTable) retireDisconnected(device identity.PublicKey, mayRetire f
 }
 
 // findLongestDisconnected returns the bond of a device that has been without a subflow for longest,
-// among those for which mayRetire returns true. It returns nil if there is none. mu must be held.
+// among those for which mayRetire returns true. It returns nil if there is none. A bond whose first
+// subflow is still joining does not count. mu must be held.
 func (t *sessionTable) findLongestDisconnected(
 	device identity.PublicKey, mayRetire func(*session) bool,
 ) (lost *session) {
@@ -177,7 +180,8 @@ func (t *sessionTable) findLongestDisconnected(
 		if key.device != device || !mayRetire(o) {
 			continue
 		}
-		if away := o.endpoint.NoSubflowFor(); away > longest {
+		away := o.endpoint.NoSubflowFor()
+		if isJoining := !o.hasJoined && away < subflow.HandshakeTimeout; away > longest && !isJoining {
 			lost, longest = o, away
 		}
 	}

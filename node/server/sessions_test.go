@@ -15,6 +15,7 @@ import (
 
 	"mpbond/base/identity"
 	"mpbond/core/bond"
+	"mpbond/link/subflow"
 	"mpbond/link/wire"
 	"mpbond/node/endpoint"
 )
@@ -69,7 +70,7 @@ func TestSessionTable(t *testing.T) {
 		var have []*session // oldest first
 		forget := func(gone func(*session) bool) { have = slices.DeleteFunc(have, gone) }
 		for range 500 {
-			time.Sleep(time.Second)
+			time.Sleep(subflow.HandshakeTimeout) // the bonds are no longer joining
 			key := bondKey{identity.PublicKey{byte(rng.IntN(3))}, wire.BondID{byte(rng.IntN(6))}}
 			retired = nil
 			switch rng.IntN(8) {
