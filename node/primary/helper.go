@@ -107,30 +107,16 @@ func (h *helper) takeNextPipe(closing bool) *pipe.Waiting {
 	if closing || h.isRevoked() {
 		h.closeReserve()
 	}
-	w := h.takeNewestLocked()
+	w := h.takeMatchingLocked(func(*pipe.Waiting) bool { return true })
 	if h.hasSupervisor = w != nil; !h.hasSupervisor {
 		h.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: h.name})
 	}
 	return w
 }
 
-// takeNewest takes the newest pipe in reserve, which is the likeliest to work. It returns nil if
-// there is none.
+// takeNewest takes the newest pipe in reserve that works. It returns nil if there is none.
 func (h *helper) takeNewest() *pipe.Waiting {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.takeNewestLocked()
-}
-
-// takeNewestLocked is takeNewest with mu held.
-func (h *helper) takeNewestLocked() *pipe.Waiting {
-	n := len(h.reserve)
-	if n == 0 {
-		return nil
-	}
-	w := h.reserve[n-1]
-	h.reserve = h.reserve[:n-1]
-	return w
+	return h.takeMatching(func(*pipe.Waiting) bool { return true })
 }
 
 // takeReservePipeVia takes the newest reserve pipe over an interface of this device, or returns
@@ -148,6 +134,11 @@ func (h *helper) takeReservePipeAt(addr string) *pipe.Waiting {
 func (h *helper) takeMatching(match func(*pipe.Waiting) bool) *pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.takeMatchingLocked(match)
+}
+
+// takeMatchingLocked is takeMatching with mu held.
+func (h *helper) takeMatchingLocked(match func(*pipe.Waiting) bool) *pipe.Waiting {
 	for i, w := range slices.Backward(h.reserve) {
 		if match(w) && w.Err() == nil {
 			h.reserve = slices.Delete(h.reserve, i, i+1)
@@ -279,7 +270,8 @@ func (h *helper) isRevoked() bool {
 
 // closeReserve closes the pipes in reserve. mu must be held.
 func (h *helper) closeReserve() {
-	for w := h.takeNewestLocked(); w != nil; w = h.takeNewestLocked() {
+	for _, w := range h.reserve {
 		w.Close()
 	}
+	h.reserve = nil
 }

@@ -132,6 +132,26 @@ func TestKeeperOfHelper(t *testing.T) {
 	}
 }
 
+// TestBrokenReserve: a pipe that broke while it waited is not taken.
+func TestBrokenReserve(t *testing.T) {
+	us, key := newKey(t), newKey(t)
+	h := newHelper(key.Public(), "phone", nil)
+	var list []*pipe.Waiting
+	for range 3 {
+		w, _ := waitingPipe(t, us, key)
+		h.admitNewPipe(w, time.Now())
+		list = append(list, w)
+	}
+	list[2].Close()
+	<-list[2].Done()
+	if w := h.takeNextPipe(false); w != list[1] {
+		t.Error("the newest pipe that works is not taken")
+	}
+	if w := h.takeNewest(); w != nil {
+		t.Error("a broken pipe is taken")
+	}
+}
+
 // TestRevokedHelper: waiting pipes are closed, and the supervisor ends.
 func TestRevokedHelper(t *testing.T) {
 	us, key := newKey(t), newKey(t)
