@@ -461,6 +461,18 @@ func (e *Endpoint) ResetStreams(code wire.Code, text string) {
 	e.handleBondEvents(time.Now())
 }
 
+// ResetStranded resets all streams if there has been no subflow for longer than a limit.
+func (e *Endpoint) ResetStranded(limit time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	if gone := now.Sub(e.noSubflowSince); len(e.subflows) == 0 && gone > limit {
+		// Not CodeUnreachable: apps would then connect directly.
+		e.bond.ResetAll(wire.CodeTimeout, fmt.Sprintf("no way to the server for %v", gone.Round(time.Second)), now)
+		e.handleBondEvents(now)
+	}
+}
+
 // PeerClosed reports whether the other end has closed the bond.
 func (e *Endpoint) PeerClosed() bool {
 	e.mu.Lock()

@@ -75,10 +75,7 @@ func (b *bondHolder) giveUpSilent(resume time.Duration) {
 		s.endpoint.Detach(id)
 		b.endSubflow(s, id, fmt.Errorf("%w for more than %v", errSilent, silentLimit))
 	}
-	if gone := s.endpoint.NoSubflowFor(); gone > b.streamTimeout {
-		// Not CodeUnreachable: apps would then connect directly.
-		s.endpoint.ResetStreams(wire.CodeTimeout, fmt.Sprintf("no way to the server for %v", gone.Round(time.Second)))
-	}
+	s.endpoint.ResetStranded(b.streamTimeout)
 }
 
 // endUnwanted ends the subflows for which check returns a reason. check gets the device and the
