@@ -18,8 +18,9 @@ import (
 // datagram. TCP has a socket option for this, UDP has none. Safe for concurrent use.
 type conntrack struct{ conn *netlink.Conn }
 
-// conntrackTimeout bounds a query; the kernel answers at once.
-const conntrackTimeout = 2 * time.Second
+// conntrackTimeout bounds a query. The kernel answers at once, but this process may not run for
+// some time.
+const conntrackTimeout = 10 * time.Second
 
 // From linux/netfilter/nfnetlink.h and nfnetlink_conntrack.h.
 const (
