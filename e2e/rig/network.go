@@ -97,8 +97,10 @@ func (n *Network) shutDownNetwork() {
 		p.awaitExitOrKill()
 		var exit *exec.ExitError
 		if errors.As(p.Err, &exit) && exit.ExitCode() > 0 {
-			n.Errorf("%s: %v", p.Cmd, p.Err)
+			n.Errorf("%s of %s: %v", p.Cmd, p.Node, p.Err)
 		}
+	}
+	for _, p := range n.All { // after all messages
 		if n.Failed() || strings.Contains(p.Log.String(), "DATA RACE") {
 			n.Errorf("-- %s:\n%s", p.Node, &p.Log)
 		}
