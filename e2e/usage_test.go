@@ -199,7 +199,7 @@ func checkUsageAfterKill(t *testing.T, n *network) {
 // download continues by the other subflow. All roles report it, also when the cap is raised.
 func TestCap(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
-	n := newNetworkWith(t, "10/60/60", "", nil)
+	n := newNetworkWith(t, "10/12/60", "", nil) // so slow that 1 % takes 0.13 s
 	const limit = 20_000_000
 	plan := filepath.Join(n.Dir, "helper1", "policy.toml")
 	// The default applies to a primary on the same node.
@@ -292,7 +292,7 @@ func TestCap(t *testing.T) {
 // for a primary, within 1 % of what each has counted. The download continues by the other subflow.
 func TestCapsOfDevices(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
-	n := newNetworkWith(t, "10/60/60", "", nil)
+	n := newNetworkWith(t, "10/12/60", "", nil) // so slow that 1 % takes 70 ms or more
 	for _, c := range []struct {
 		node, role, name, purpose string
 		megabytes                 int // the helper has then carried the primary's previous cap
