@@ -102,7 +102,7 @@ func (h *Helper) runWatchLoop(ctx context.Context) {
 		case now := <-tick.C:
 			h.applySuspension(h.facts.reevaluate(now))
 			for _, s := range h.relays.relayedSubflows() {
-				s.sampleRates(now)
+				s.sampleHSPath(now)
 			}
 			h.applyAddressChange(h.addressWatch.detectChanges())
 		}

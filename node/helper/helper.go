@@ -393,7 +393,7 @@ func (h *Helper) linkToServers() string {
 	if h.cfg.HSInterface != "" {
 		return h.cfg.HSInterface
 	}
-	if local := h.relays.lastLocalAddr(); local != nil {
+	if local := h.relays.newestHSPathAddr(); local != nil {
 		if name := device.InterfaceOf(local); name != "" {
 			return name
 		}

@@ -134,6 +134,8 @@ func (d *serverDialer) reportEnded(s *subflow, began time.Time, err error) {
 	case s.hs.Received() > 0:
 		d.udpDialer.ReportEnded(c, began, s.lastSilence().silenceError(now, err))
 	case s.up.bytesRead.Load() > 0 && now.Sub(began) >= pipe.HandshakeTimeout/2:
+		// The primary ends a handshake without an answer after HandshakeTimeout. One that ended much
+		// sooner ended for another reason.
 		d.udpDialer.ReportSilent(c, errNoUDPAnswer)
 	}
 }

@@ -152,8 +152,8 @@ func (t *relayTable) closeWhere(why func(*subflow) error) (n int) {
 	return n
 }
 
-// lastLocalAddr returns the local address of the newest HS-path, or nil.
-func (t *relayTable) lastLocalAddr() net.Addr {
+// newestHSPathAddr returns the local address of the newest HS-path, or nil.
+func (t *relayTable) newestHSPathAddr() net.Addr {
 	if list := t.relayedSubflows(); len(list) > 0 {
 		return list[len(list)-1].hs.LocalAddr()
 	}
@@ -163,9 +163,9 @@ func (t *relayTable) lastLocalAddr() net.Addr {
 // bytesFromBothEnds returns the bytes received from both ends.
 func (r *relay) bytesFromBothEnds() uint64 { return r.up.bytesRead.Load() + r.down.bytesRead.Load() }
 
-// sampleRates measures the subflow's rates and the silence of its HS-path. It is called every
-// addressInterval.
-func (s *subflow) sampleRates(now time.Time) {
+// sampleHSPath measures the rates of the subflow and for how long its HS-path has been silent. It is
+// called every addressInterval.
+func (s *subflow) sampleHSPath(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rates.updateRate(now, s.up.bytesRead.Load(), s.down.bytesRead.Load())
