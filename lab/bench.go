@@ -45,6 +45,7 @@ type Bench struct {
 	hashes      map[string][32]byte // SHA-256 by path
 	hasItems    bool                // a transfer moves several items
 	onloadHomes *deviceHomes        // nil until setupOnloadTrust makes them
+	app         *appFiles           // nil unless transfers play scripts of apps
 }
 
 // program is a process that the bench started in a node.
@@ -320,12 +321,19 @@ func (b *Bench) StartWeb(ctx context.Context, wrapper ...string) error {
 			return err
 		}
 	}
+	how += b.app.nginxServer()
 	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, b.Dir, webPort, how), 0o644); err != nil {
 		return err
 	}
 	nginx := append(append([]string{}, wrapper...), "nginx", "-c", conf, "-e", "stderr")
 	if err := b.Spawn(ctx, "web", webPort, nil, nginx...); err != nil {
 		return fmt.Errorf("%w (is nginx installed?)", err)
+	}
+	if b.app != nil {
+		if err := b.SpawnSelf(ctx, "web", exchangePort, "exchange", ":"+strconv.Itoa(exchangePort),
+			b.app.blob); err != nil {
+			return err
+		}
 	}
 	return b.SpawnSelf(ctx, "web", sinkPort, "sink", ":"+strconv.Itoa(sinkPort))
 }
@@ -388,6 +396,9 @@ const curlFormat = "curl-report %{time_total} %{time_starttransfer} %{http_code}
 func (b *Bench) FetchCommand(t Transfer) []string {
 	if t.Video != nil {
 		return b.playerCommand(t)
+	}
+	if t.App != nil {
+		return b.appCommand(t)
 	}
 	url := b.fileURLForSize(t.Size)
 	if t.Streams > 1 {

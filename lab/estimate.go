@@ -40,9 +40,23 @@ func (e *Experiment) estimateTimes() error {
 		if each > slowTransfer && e.Spec.Length == 0 && s == "single" {
 			e.Spec.RepsByScheme[s] = slowReps
 		}
-		e.addSchemeEstimate(s, each+transferExtra, e.Spec.estimateBusyCores(s, each))
+		extra := transferExtra
+		if e.Spec.App != nil && strings.HasPrefix(s, "mpbond") { // waitRadiosAsleep
+			extra += e.Spec.Topology.longestTail() + radioSlack
+		}
+		e.addSchemeEstimate(s, each+extra, e.Spec.estimateBusyCores(s, each))
 	}
 	return nil
+}
+
+// longestTail returns the longest tail of the radios of a network.
+func (t *Topology) longestTail() (longest time.Duration) {
+	for _, l := range t.Link {
+		if tail, err := time.ParseDuration(l.Tail); err == nil { // else it has no radio
+			longest = max(longest, tail)
+		}
+	}
+	return longest
 }
 
 // addSchemeEstimate adds a scheme whose transfers take that time and keep that many processors
@@ -70,6 +84,8 @@ func (e *Experiment) expectedSchemeTime(scheme string) (time.Duration, error) {
 func (p RunSpec) expectedTransferTime(scheme string) (time.Duration, error) {
 	n := p.totalBytes()
 	switch {
+	case p.App != nil && p.App(0).Length > 0:
+		return p.App(0).Length, nil
 	case p.Length > 0 && p.Video == nil:
 		return p.Length, nil
 	case !p.Topology.hasShapedLink():
@@ -82,12 +98,22 @@ func (p RunSpec) expectedTransferTime(scheme string) (time.Duration, error) {
 	if t, err = t.reducedTopology(schemeParticipants(t, scheme)); err != nil {
 		return 0, err
 	}
+	if link, is := strings.CutPrefix(scheme, "single:if="); is {
+		for _, other := range t.linksBetween("primary", "server") {
+			if other != link {
+				delete(t.Link, other)
+			}
+		}
+	}
 	if p.Video != nil {
 		return p.expectedPlaybackTime(t)
 	}
 	d, err := p.fluidBound(t, kills)
 	if err != nil {
 		return unknownDuration, nil // no path is left: it fails, or waits for a link
+	}
+	if p.App != nil {
+		return p.App(0).ExpectedTime(d), nil
 	}
 	if strings.Contains(scheme, "noreinject") {
 		return d * 13 / 10, nil

@@ -33,6 +33,9 @@ const itemsNginxConf = `  log_format item '$remote_addr $request_method $status'
 
 // totalBytes returns the bytes of a transfer, of all its streams, objects or items.
 func (p RunSpec) totalBytes() (n unit.Bytes) {
+	if p.App != nil {
+		return p.appBytes()
+	}
 	for _, size := range p.Items {
 		n += size
 	}
@@ -255,10 +258,10 @@ func (t *Topology) firstHelpers(n int) []string {
 // does.
 func schemeParticipants(t *Topology, scheme string) (helpers []string, direct bool) {
 	base, variant, _ := strings.Cut(scheme, ":")
-	if base == "single" && variant != "" {
+	if base == "single" && variant != "" && !strings.HasPrefix(variant, "if=") {
 		return []string{variant}, false
 	}
-	if base == "single" || base == "relay" || scheme == "mptcp:own" {
+	if base == "single" || base == "relay" || base == "mptcp" && strings.HasPrefix(variant, "own") {
 		return nil, true
 	}
 	for o := range strings.SplitSeq(variant, ":") {

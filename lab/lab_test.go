@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -64,6 +66,15 @@ func testProgram(args []string) error {
 		return RunProxy(context.Background(), args[1])
 	case "player":
 		return testPlayer(args[1:])
+	case "exchange":
+		return RunExchange(context.Background(), args[1], args[2])
+	case "app": // SPEC [--mptcp]
+		var c AppClient
+		if err := json.Unmarshal([]byte(args[1]), &c); err != nil {
+			return err
+		}
+		c.MPTCP = slices.Contains(args[2:], "--mptcp")
+		return c.Run(context.Background(), os.Stdout)
 	case "probe":
 		return RunProbe(args[1:])
 	case "flow-sink":

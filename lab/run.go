@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mpbond/base/unit"
+	"mpbond/lab/app"
 )
 
 // Result is one transfer. It counts as a measurement unless it is Disturbed or has an Error.
@@ -77,6 +78,9 @@ type Result struct {
 	Notes     map[string]any     `json:"notes,omitempty"`
 	// Video is the report of a player. Seconds is then the time of the whole playback.
 	Video *Playback `json:"video,omitempty"`
+	// App is what happened to the requests of an app's script. Seconds is then the time of the script,
+	// and Bytes is what it moved in both directions.
+	App *app.Log `json:"app,omitempty"`
 	// Traffic is the traffic of primary and helpers while the client ran, if the spec asks for it.
 	Traffic []Traffic `json:"traffic,omitempty"`
 	// Virtual is the result of a transfer in virtual time, or of flows. Then only scheme,
@@ -125,7 +129,12 @@ func (s *session) runSpecTransfers(ctx context.Context, b *Bench, emit func(Resu
 		if s.timeouts[id.scheme] >= maxTimeouts {
 			continue
 		}
-		t := Transfer{id.scheme, id.rep, p.Size, max(1, p.Streams), p.Items, p.Upload, p.Unchecked, p.Length, p.Video}
+		t := Transfer{id.scheme, id.rep, p.Size, max(1, p.Streams), p.Items, p.Upload, p.Unchecked, p.Length, p.Video,
+			nil}
+		if p.App != nil {
+			script := p.App(id.rep)
+			t.App = &script
+		}
 		if len(p.Items) > 0 {
 			t.Size = p.totalBytes()
 		}
@@ -145,6 +154,9 @@ func (b *Bench) makeTransferFiles(p RunSpec) error {
 	}
 	if b.hasItems = len(p.Items) > 0; b.hasItems {
 		return nil
+	}
+	if p.App != nil {
+		return b.makeAppFiles(p)
 	}
 	sizes := []unit.Bytes{p.Size}
 	if p.Video != nil {
@@ -255,11 +267,20 @@ func (s *session) runSchemeTransfer(ctx context.Context, b *Bench, t Transfer) (
 		b.StopAll()
 		err = cmp.Or(err, stopped, b.Lab.Rewind(), b.Lab.WaitDrained(stop), b.mergeTraces())
 	}()
+	idle, err := b.Lab.Stats(false) // before programs run
+	if err != nil {
+		return r, err
+	}
 	if err := scheme.Start(ctx, b); err != nil {
 		return r, err
 	}
 	if err := b.Lab.WaitDrained(ctx); err != nil { // kernels send packets when links come up, and wake radios with them
 		return r, err
+	}
+	if t.App != nil {
+		if err := b.waitRadiosAsleep(ctx, idle); err != nil {
+			return r, err
+		}
 	}
 	if err := s.measureTransfer(ctx, b, t, &r); err != nil {
 		return r, err
@@ -366,6 +387,8 @@ func (s *session) evaluateClient(ctx context.Context, b *Bench, t Transfer, c *c
 	switch {
 	case t.Video != nil:
 		return r.evaluatePlayback(c.report)
+	case t.App != nil:
+		return r.evaluateApp(*t.App, c.report)
 	case s.schemes[t.Scheme].Capabilities().ownReport:
 		return r.evaluateOnload(b, t, c.report)
 	case t.Length > 0:
@@ -408,7 +431,7 @@ func (c *clientRun) waitClientExit() error {
 // the report of a client that writes one.
 func (c *clientRun) readOutput(t Transfer, tells bool, m *byteCounter) (err error) {
 	switch {
-	case t.Video != nil || tells:
+	case t.Video != nil || t.App != nil || tells:
 		c.report, err = io.ReadAll(c.out)
 	case !t.Upload && t.Streams == 1:
 		c.received, err = receiveAll(c.out, m, 0)

@@ -206,7 +206,9 @@ func subflowEndSpread(bond api.Bond) time.Duration {
 	return last.Sub(first)
 }
 
-func (*mpbondScheme) Capabilities() capabilities { return capabilities{video: true, items: true} }
+func (*mpbondScheme) Capabilities() capabilities {
+	return capabilities{video: true, items: true, apps: true}
+}
 
 // mpbondStatus asks the server or primary in a node for its status. The socket is a file, the same
 // in all nodes.

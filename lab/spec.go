@@ -12,6 +12,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
+	"mpbond/lab/app"
 )
 
 // RunSpec describes a series of transfers.
@@ -46,6 +47,9 @@ type RunSpec struct {
 	Stride time.Duration
 	// Video is played for Length instead, from its beginning.
 	Video *Video
+	// App makes each transfer play the script that it returns for the repetition instead, if set. It
+	// must always return the same script.
+	App func(rep int) app.Script
 	// RepsByScheme limits the transfers of some schemes to fewer than Reps.
 	RepsByScheme map[string]int
 	// Traffic records all packets of primary and helpers in each result; with a Length in coarse
@@ -115,6 +119,9 @@ func (p RunSpec) parseSession() (*session, error) {
 	if err := p.checkItems(); err != nil {
 		return nil, err
 	}
+	if err := p.checkApp(); err != nil {
+		return nil, err
+	}
 	if len(p.Items) == 0 && slices.ContainsFunc(p.Schemes, isOnloadScheme) {
 		if p.Streams > 1 || p.Length != 0 || p.Video != nil || p.Unchecked {
 			return nil, fmt.Errorf("onload moves whole, checked files: omit streams, a length, a video and " +
@@ -150,6 +157,9 @@ func (p RunSpec) parseSession() (*session, error) {
 		}
 		if len(p.Items) > 0 && !s.schemes[name].Capabilities().items {
 			return nil, fmt.Errorf("%s cannot move several items", name)
+		}
+		if p.App != nil && !s.schemes[name].Capabilities().apps {
+			return nil, fmt.Errorf("%s cannot play the script of an app", name)
 		}
 		if p.Objects > 0 && s.schemes[name].Capabilities().ownReport {
 			return nil, fmt.Errorf("%s does not move objects one after the other over one connection", name)

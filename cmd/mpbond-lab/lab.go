@@ -45,6 +45,7 @@ func labCommands() []*cobra.Command {
 func nodeCommand() *cobra.Command {
 	c := &cobra.Command{Use: "lab", Hidden: true}
 	c.AddCommand(labRelayCommand(), labStreamsCommand(), labCombineCommand(), labSplitCommand(), labPlayerCommand(),
+		labAppCommand(),
 		labFlowSinkCommand(), labFlowSourceCommand(),
 		plainCommand("daemon", func(context.Context, []string) error { return lab.RunDaemon(os.Stdin, os.Stdout) }),
 		plainCommand("guard", func(_ context.Context, args []string) error {
@@ -53,6 +54,9 @@ func nodeCommand() *cobra.Command {
 		plainCommand("sink", func(ctx context.Context, args []string) error {
 			return lab.RunSink(ctx, args[0])
 		}, "ADDRESS"),
+		plainCommand("exchange", func(ctx context.Context, args []string) error {
+			return lab.RunExchange(ctx, args[0], args[1])
+		}, "ADDRESS", "FILE"),
 		plainCommand("proxy", func(ctx context.Context, args []string) error {
 			return lab.RunProxy(ctx, args[0])
 		}, "ADDRESS"),

@@ -317,6 +317,22 @@ func labPlayerCommand() *cobra.Command {
 	return c
 }
 
+func labAppCommand() *cobra.Command {
+	var a lab.AppClient
+	c := &cobra.Command{
+		Use: "app SCRIPT", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := json.Unmarshal([]byte(args[0]), &a); err != nil {
+				return cli.AsUsageError(err)
+			}
+			return a.Run(c.Context(), c.OutOrStdout())
+		},
+	}
+	c.Flags().StringVar(&a.SOCKS, "socks5-hostname", "", "go through the proxy at `HOST:PORT`") // as in curl
+	c.Flags().BoolVar(&a.MPTCP, "mptcp", false, "ask the kernel for MPTCP")
+	return c
+}
+
 func labStreamsCommand() *cobra.Command {
 	var s lab.Streams
 	c := &cobra.Command{
