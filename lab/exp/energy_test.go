@@ -107,3 +107,21 @@ func mustModel(t *testing.T, set radio.Set) radio.Model {
 	}
 	return m
 }
+
+// What mpbond adds is the difference to plain TCP.
+func TestCPU(t *testing.T) {
+	r := rowM14CPUTime(radio.Sets[0])
+	d := newData(r, 3, func(string, string) float64 { return 2 })
+	for i := range d[m14Cell] {
+		x := &d[m14Cell][i]
+		x.ClientCPU = 0.04 * x.Seconds // 4 %
+		if x.Scheme == Product {
+			x.CPU = map[string]float64{"primary": 0.03 * x.Seconds, "helper1": 0.05 * x.Seconds}
+		}
+	}
+	outcomes, v := r.EvaluatePoints(d)
+	if len(outcomes) != 6 || math.Abs(outcomes[0].Mean-3) > 1e-9 || outcomes[0].Verdict != Reproduced ||
+		math.Abs(outcomes[1].Mean-5) > 1e-9 || outcomes[1].Verdict != NotReproduced || v != NotReproduced {
+		t.Errorf("%+v %s", outcomes, v)
+	}
+}

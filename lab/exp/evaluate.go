@@ -127,7 +127,7 @@ func (e Evaluation) TableLines() (some []Line) {
 // EvaluateAll evaluates the records of rows in a directory.
 func EvaluateAll(dir string, rows []Row) (all []Evaluation, err error) {
 	for _, row := range rows {
-		rec, err := LoadRecord(dir, row.ID, false)
+		rec, err := row.LoadRowRecord(dir)
 		if err != nil {
 			return nil, err
 		}
@@ -168,6 +168,11 @@ func Evaluate(row Row, rec Record) Evaluation {
 			e.Errors = append(e.Errors, c.Name+": "+text)
 		}
 		e.Lines = append(e.Lines, row.cellMetricLines(d, c)...)
+	}
+	for _, id := range row.recounts {
+		if text := rec.Errors[id]; text != "" {
+			e.Errors = append(e.Errors, id+": "+text)
+		}
 	}
 	e.Lines = append(e.Lines, row.medianLines(d)...)
 	if row.tables != nil {

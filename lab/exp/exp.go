@@ -20,6 +20,7 @@ import (
 
 	"mpbond/base/unit"
 	"mpbond/lab"
+	"mpbond/lab/app"
 	"mpbond/lab/radio"
 )
 
@@ -55,6 +56,12 @@ type Row struct {
 	// For rows of random networks: cellsOf makes the cells for the seed of a run.
 	IsNetwork bool
 	cellsOf   func(seed uint64) []Cell
+	// IsPhone says that the row is one of the study of smartphones. isUnpublished says that nothing
+	// is published of it.
+	IsPhone, isUnpublished bool
+	// recounts names the rows whose transfers this one evaluates, instead of making its own: see
+	// LoadRowRecord.
+	recounts []string
 }
 
 // Cell is one network and transfer, with the schemes that take turns in it.
@@ -77,9 +84,11 @@ type Cell struct {
 	// repetition.
 	Items       func(seed uint64, rep int) []unit.Bytes
 	VirtualTime bool
-	At          []string      // changes, as in lab.RunSpec
-	Ping        time.Duration // as in lab.RunSpec
-	Schemes     []string
+	// App is the script that transfers play instead. The short form plays its beginning.
+	App     func(seed uint64, rep int) app.Script
+	At      []string      // changes, as in lab.RunSpec
+	Ping    time.Duration // as in lab.RunSpec
+	Schemes []string
 	// Published is the published values of the row's first metric by scheme.
 	Published map[string]float64
 	Reps      int
@@ -225,25 +234,31 @@ func PublishedRows(set radio.Set) (all []Row) {
 	for _, r := range rowMakers {
 		all = append(all, r(set))
 	}
-	return all
+	return slices.Concat(all, phoneRows(set), []Row{rowS9Counts(set), rowS11HoldOut(set)})
 }
 
-// Names of groups of rows: the published ones, those of the bench, and those of random networks.
+// Names of groups of rows: the published ones, those of the bench, those of random networks, and
+// those of smartphones.
 const (
 	AllRows    = "all"
 	BenchRows  = "bench"
 	RandomRows = "networks"
+	PhoneRows  = "phones"
 )
 
-// rowGroupName returns the name of the row's group.
-func (r Row) rowGroupName() string {
+// groupNames returns the names of the groups that have the row.
+func (r Row) groupNames() []string {
 	switch {
+	case r.IsPhone && r.isUnpublished:
+		return []string{PhoneRows}
+	case r.IsPhone:
+		return []string{AllRows, PhoneRows}
 	case r.IsNetwork:
-		return RandomRows
+		return []string{RandomRows}
 	case r.IsClaim:
-		return BenchRows
+		return []string{BenchRows}
 	}
-	return AllRows
+	return []string{AllRows}
 }
 
 // SelectRows returns the rows with these IDs or group names, each once, in the order of the
@@ -252,7 +267,7 @@ func SelectRows(rows []Row, ids ...string) (some []Row, err error) {
 	for _, id := range ids {
 		found := false
 		for _, r := range rows {
-			if r.ID != id && id != r.rowGroupName() {
+			if r.ID != id && !slices.Contains(r.groupNames(), id) {
 				continue
 			}
 			found = true
@@ -269,7 +284,7 @@ func SelectRows(rows []Row, ids ...string) (some []Row, err error) {
 
 // RowIDs returns the group names and the IDs of rows.
 func RowIDs(rows []Row) []string {
-	ids := []string{AllRows, BenchRows, RandomRows}
+	ids := []string{AllRows, BenchRows, RandomRows, PhoneRows}
 	for _, r := range rows {
 		ids = append(ids, r.ID)
 	}
@@ -344,6 +359,9 @@ func (r Row) buildCellRunSpec(c Cell, o Options) (p lab.RunSpec, err error) {
 	if c.Items != nil {
 		p.Streams, p.Items = 0, c.itemsOfRepetition(o, 0)
 	}
+	if c.App != nil {
+		p.Streams, p.App = 0, func(rep int) app.Script { return c.scriptOfRepetition(o, rep) }
+	}
 	switch {
 	case c.Drive != nil:
 		if o.Quick {
@@ -355,7 +373,8 @@ func (r Row) buildCellRunSpec(c Cell, o Options) (p lab.RunSpec, err error) {
 	case c.Video != nil && o.Quick:
 		p.Length = min(p.Length, quickPlay)
 	}
-	if p.Topology, err = c.buildCellTopology(o); err == nil && p.Size == 0 && p.Video == nil && p.Items == nil {
+	needsSize := p.Size == 0 && p.Video == nil && p.Items == nil && p.App == nil
+	if p.Topology, err = c.buildCellTopology(o); err == nil && needsSize {
 		p.Size, err = lab.CarriedPayload(p.Topology, p.Upload, p.Length)
 		p.Size += p.Size/20 + unit.MB
 	}
@@ -395,6 +414,24 @@ func (c Cell) itemsOfRepetition(o Options, rep int) []unit.Bytes {
 	}
 	return all
 }
+
+// scriptOfRepetition returns the script of a repetition. The short form plays its beginning.
+func (c Cell) scriptOfRepetition(o Options, rep int) app.Script {
+	s := c.App(o.Seed, rep)
+	if o.Quick {
+		s.Requests = s.Requests[:min(len(s.Requests), quickRequests)]
+		if s.Length > 0 {
+			s.Length = min(s.Length, quickScript)
+		}
+	}
+	return s
+}
+
+// Limits of the short form: requests of a script, and its length if it has one.
+const (
+	quickRequests = 4
+	quickScript   = 5 * time.Second
+)
 
 // Limits of the short form: the number of items, and the size of one.
 const (

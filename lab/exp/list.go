@@ -40,10 +40,13 @@ func List(rows []Row, o Options) (list []ListEntry, err error) {
 			return nil, err
 		}
 		list = append(list, newListEntry(r.ID, r.Title, r.Source, all))
-		pools[r.rowGroupName()] = append(pools[r.rowGroupName()], all...)
+		for _, g := range r.groupNames() {
+			pools[g] = append(pools[g], all...)
+		}
 	}
 	for _, g := range [][2]string{{AllRows, "all published rows together"},
-		{BenchRows, "claims of mpbond, compared with its baselines"}, {RandomRows, "random networks"}} {
+		{BenchRows, "claims of mpbond, compared with its baselines"}, {RandomRows, "random networks"},
+		{PhoneRows, "smartphones with WiFi and LTE"}} {
 		if len(pools[g[0]]) > 0 {
 			list = append(list, newListEntry(g[0], g[1], "", pools[g[0]]))
 		}
@@ -58,7 +61,7 @@ func ListCells(rows []Row, o Options) (list []ListEntry, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(all) == 0 {
+		if len(all) == 0 && r.recounts == nil {
 			continue
 		}
 		l := newListEntry(r.ID, r.Title, r.Source, all)

@@ -101,6 +101,40 @@ func LoadRecord(dir, row string, light bool) (r Record, err error) {
 	return r, nil
 }
 
+// LoadRowRecord reads the record that the row evaluates. Of a row that recounts others it consists
+// of the transfers of these, under the names of recountedCell, and has the stamp of the last one.
+func (r Row) LoadRowRecord(dir string) (Record, error) {
+	if r.recounts == nil {
+		return LoadRecord(dir, r.ID, false)
+	}
+	all := Record{Row: r.ID, Results: Data{}, Errors: map[string]string{}, dir: dir}
+	planned, cells := 0, map[string]int{}
+	for _, id := range r.recounts {
+		rec, err := LoadRecord(dir, id, false)
+		if err != nil {
+			return all, err
+		}
+		for cell, results := range rec.Results {
+			all.Results[recountedCell(id, cell)] = results
+		}
+		for cell, n := range rec.Cells {
+			cells[recountedCell(id, cell)] = n
+		}
+		if rec.Version == "" {
+			continue
+		}
+		if planned += rec.Planned; all.Version != "" && all.Version != rec.Version {
+			all.Errors[id] = fmt.Sprintf("its transfers are of version %s, others of %s", rec.Version, all.Version)
+		}
+		all.Stamp = rec.Stamp
+	}
+	all.Planned, all.Cells = planned, cells
+	return all, nil
+}
+
+// recountedCell returns the name of a row's cell in the record of a row that recounts it.
+func recountedCell(row, cell string) string { return row + " " + cell }
+
 // readOldFields reads the fields of a result that earlier versions named differently.
 func readOldFields(line []byte, r *lab.Result) {
 	if !bytes.Contains(line, []byte(`"path_end_spread_seconds"`)) && !bytes.Contains(line, []byte(`"resent_bytes"`)) {

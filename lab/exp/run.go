@@ -39,6 +39,7 @@ type pool struct {
 	cells           []cellRun
 	experiments     []lab.Experiment // by cell
 	journals        []*Journal       // by row
+	recounting      []Row            // rows that evaluate the transfers of others
 	schedule        lab.Jobs
 	begin           time.Time
 	initialEstimate time.Duration // time of everything, at the beginning
@@ -73,10 +74,15 @@ func (r Run) Measure(ctx context.Context) (all []Evaluation, err error) {
 		return nil, errors.Join(failed, ctx.Err())
 	}
 	r.PrintLine(p.summaryText())
-	for _, row := range p.Rows {
-		rec, err := LoadRecord(r.Dir, row.ID, false)
+	for _, row := range slices.Concat(p.Rows, p.recounting) {
+		rec, err := row.LoadRowRecord(r.Dir)
 		if err != nil {
 			return all, errors.Join(failed, err)
+		}
+		if row.recounts != nil && len(rec.Results) == 0 {
+			failed = errors.Join(failed, fault.New(fault.NotFound, fmt.Errorf("%s makes no transfers of its own", row.ID),
+				fmt.Sprintf("run %s before, or with it", strings.Join(row.recounts, " "))))
+			continue
 		}
 		e := Evaluate(row, rec)
 		if r.Options.Quick && e.Counted == 0 && e.Planned > 0 {
@@ -103,6 +109,10 @@ func (r Run) newExperimentPool() (*pool, error) {
 	p.Rows = nil
 	var kept []Record
 	for _, row := range r.Rows {
+		if row.recounts != nil {
+			p.recounting = append(p.recounting, row)
+			continue
+		}
 		all, err := row.Experiments(r.Options)
 		if err != nil {
 			return nil, err
@@ -130,6 +140,9 @@ func (r Run) newExperimentPool() (*pool, error) {
 			p.cells, p.experiments = append(p.cells, c), append(p.experiments, e)
 		}
 		p.Rows, kept = append(p.Rows, row), append(kept, rec)
+	}
+	if len(p.cells) == 0 && len(p.recounting) > 0 {
+		return p, nil
 	}
 	if len(p.cells) == 0 {
 		return nil, fault.New(fault.Usage, fmt.Errorf("no cell has %q in its name", r.Options.Only),
@@ -351,7 +364,7 @@ func (r Run) RunsProduct() bool {
 		if row.IsNetwork {
 			return true
 		}
-		for _, c := range row.Cells {
+		for _, c := range row.withCellsForSeed(r.Options.Seed).Cells {
 			real := c.Model == nil && !c.VirtualTime && c.Flows == nil && strings.Contains(c.Name, r.Options.Only)
 			if real && (c.Dual != nil || slices.ContainsFunc(c.Schemes, lab.RunsProduct)) {
 				return true

@@ -59,6 +59,9 @@ const (
 	AimIncrease                // a change in percent, at least the published one; 0 is no effect
 	AimFactor                  // a factor, at least the published one; 1 is no effect
 	AimFraction                // a fraction, at most the published one; 1 is no effect
+	AimSign                    // a change in percent of which a sign is published: Low is 1, 0 or -1
+	AimNotMore                 // the same, but all that is published is that it is no increase
+	AimNotLess                 // the same, but all that is published is that it is no decrease
 )
 
 // isReductionAim reports whether the effect is a value below noEffect.
@@ -151,6 +154,9 @@ func (p Point) evaluateStat(s Stat) Verdict {
 	if s.N == 0 {
 		return NotMeasured
 	}
+	if p.Aim == AimSign || p.Aim == AimNotMore || p.Aim == AimNotLess {
+		return p.evaluateSign(s)
+	}
 	low, high := s.confidenceInterval()
 	none := p.Aim.noEffect()
 	surelyEffect := p.Aim.isReductionAim() && high < none || p.Aim.isIncreaseAim() && low > none
@@ -174,6 +180,34 @@ func (p Point) evaluateStat(s Stat) Verdict {
 		return Opposite
 	case surelyEffect && p.publishesEffect() && p.Aim != AimAnyReduction:
 		return DirectionOnly
+	}
+	return NotReproduced
+}
+
+// sameTolerance is the largest change, in percent, that counts as none where signs are published.
+const sameTolerance = 5
+
+// signOf returns the sign of a change in percent: 0 if it is within sameTolerance or its interval
+// includes 0.
+func signOf(s Stat) float64 {
+	low, high := s.confidenceInterval()
+	switch {
+	case math.Abs(s.Mean) <= sameTolerance || s.N > 1 && low <= 0 && high >= 0:
+		return 0
+	case s.Mean > 0:
+		return 1
+	}
+	return -1
+}
+
+// evaluateSign returns the verdict on a change of which a sign is published.
+func (p Point) evaluateSign(s Stat) Verdict {
+	sign := signOf(s)
+	switch {
+	case p.Aim == AimNotMore && sign <= 0, p.Aim == AimNotLess && sign >= 0, p.Aim == AimSign && sign == p.Low:
+		return Reproduced
+	case p.Aim == AimSign && sign*p.Low < 0:
+		return Opposite
 	}
 	return NotReproduced
 }
