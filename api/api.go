@@ -110,6 +110,9 @@ type Stream struct {
 type StreamChoice struct {
 	Subflows []uint32 `json:"subflows,omitempty"`
 	Reason   string   `json:"reason,omitempty"`
+	// Forecast is the expected time and energy, and those of the best other set of subflows with the
+	// reason why it is not used. It is of the moment of the choice.
+	Forecast string `json:"forecast,omitempty"`
 }
 
 // Flow is one datagram flow: a UDP socket of an app. It counts datagrams at this end.

@@ -519,7 +519,11 @@ func describeStreamChoice(c api.StreamChoice, devices map[uint32]string) string 
 	for _, p := range c.Subflows {
 		names = append(names, text.Printable(cmp.Or(devices[p], fmt.Sprintf("subflow %d", p))))
 	}
-	return fmt.Sprintf(" by %s (%s)", strings.Join(names, ", "), text.Printable(c.Reason))
+	why := c.Reason
+	if c.Forecast != "" {
+		why += "; " + c.Forecast
+	}
+	return fmt.Sprintf(" by %s (%s)", strings.Join(names, ", "), text.Printable(why))
 }
 
 // queryPrimary returns the status of the primary, which must have a proxy.

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"mpbond/base/unit"
@@ -16,8 +17,11 @@ type Subflow struct {
 	Rate   unit.Rate // measured or expected rate
 	// Window, if not 0, means that the rate is unknown: TCP may have that many bytes in flight, and
 	// twice as many after each RoundTrip.
-	Window    unit.Bytes
-	RoundTrip time.Duration
+	Window unit.Bytes
+	// RoundTrip is end to end, 0 if it is unknown. Spread is its mean deviation, and Loss the share of
+	// packets that had to be sent again lately.
+	RoundTrip, Spread time.Duration
+	Loss              float64
 	// Delay is the predicted delay of a byte given to it now, queues included (PAD), without the
 	// time to wake its radio.
 	Delay time.Duration
@@ -214,14 +218,19 @@ func energyPrice(subflows []Subflow, up bool, end time.Duration) (total time.Dur
 		if !l.Allowed {
 			continue
 		}
-		e := radioEnergies[l.Radio]
-		p := energyAsWaitTime(e.wakeEnergy(l.QuietFor) + e.activePower(l.Rate, up).energyOver(end-l.totalDelay()))
+		p := energyAsWaitTime(l.energyUntil(end, up))
 		if l.InUse {
 			p = time.Duration(stayFactor * float64(p))
 		}
 		total += p
 	}
 	return total
+}
+
+// energyUntil returns the energy to use the subflow until end, with the tail of its radio.
+func (s *Subflow) energyUntil(end time.Duration, up bool) unit.Joules {
+	e := radioEnergies[s.Radio]
+	return e.wakeEnergy(s.QuietFor) + e.activePower(s.Rate, up).energyOver(end-s.totalDelay())
 }
 
 // finishAlone returns when the subflow alone would deliver n bytes.
@@ -235,6 +244,12 @@ func (s *Subflow) totalDelay() time.Duration {
 	return s.Delay + radioEnergies[s.Radio].wakeDelay(s.QuietFor)
 }
 
+// IsAsleep reports whether the first packet over the subflow has to wake a radio.
+func (s *Subflow) IsAsleep() bool {
+	e := radioEnergies[s.Radio]
+	return e.tailTime > 0 && s.QuietFor >= e.tailTime
+}
+
 // jointFinishTime returns when the allowed subflows deliver n bytes together: each delivers at its
 // rate after its delay.
 func jointFinishTime(subflows []Subflow, n unit.Bytes) time.Duration {
@@ -246,7 +261,7 @@ func jointFinishTime(subflows []Subflow, n unit.Bytes) time.Duration {
 		for i := range subflows {
 			if l := &subflows[i]; l.Allowed {
 				delay := l.totalDelay()
-				first = min(first, delay)
+				first = min(first, delay+l.repairTime(0))
 				if delay < limit {
 					r := l.expectedRate(n)
 					rate += r
@@ -262,11 +277,62 @@ func jointFinishTime(subflows []Subflow, n unit.Bytes) time.Duration {
 		}
 		end := time.Duration(min((float64(n)+head)/rate*1e9, float64(maxFinish)))
 		if end >= limit {
-			return limit
+			return min(limit+leastRepairTime(subflows, n, limit), maxFinish)
 		}
 		limit = end
 	}
 }
+
+// leastRepairTime returns how much later than limit the last of n bytes is expected because packets
+// are lost, if the allowed subflows carry them. What one of them loses, another one can carry too.
+// So the one counts with which this takes the least time: until it has carried the last packets,
+// and has repeated those that it lost.
+func leastRepairTime(subflows []Subflow, n unit.Bytes, limit time.Duration) time.Duration {
+	if !slices.ContainsFunc(subflows, func(s Subflow) bool { return s.Allowed && s.Loss > 0 }) {
+		return 0
+	}
+	least := maxFinish
+	for i := range subflows {
+		s := &subflows[i]
+		if !s.Allowed {
+			continue
+		}
+		tail := time.Duration(0)
+		if r := s.expectedRate(n); r > 0 {
+			tail = time.Duration(float64(min(n, lastPackets*segmentBytes)) / r * 1e9)
+		}
+		least = min(least, max(0, s.totalDelay()+tail-limit)+s.repairTime(n))
+	}
+	return least
+}
+
+// The packets of a transfer. If fewer than lastPackets follow a lost one, TCP notices the loss by
+// its timeout.
+const (
+	segmentBytes = 1448 // bytes
+	lastPackets  = 3
+)
+
+// repairTime returns how much later the last of n bytes is expected over the subflow because
+// packets are lost. If fewer than lastPackets follow a lost packet, it is repeated after TCP's
+// retransmission timeout (RFC 6298, as in Linux), else after a round trip (RFC 5681).
+func (s *Subflow) repairTime(n unit.Bytes) time.Duration {
+	if s.Loss <= 0 {
+		return 0
+	}
+	packets := max(1, (n+segmentBytes-1)/segmentBytes)
+	last := min(packets, lastPackets)
+	arriveLast := 1.0
+	for range last {
+		arriveLast *= 1 - s.Loss
+	}
+	lostBefore := -math.Expm1(float64(packets-last) * math.Log1p(-min(s.Loss, .99)))
+	timeout := s.RoundTrip + max(minTimeout, 4*s.Spread)
+	return time.Duration((1-arriveLast)*float64(timeout) + arriveLast*lostBefore*float64(s.RoundTrip))
+}
+
+// minTimeout is the least retransmission timeout of Linux.
+const minTimeout = 200 * time.Millisecond
 
 // expectedRate returns the rate, in bytes per second, at which the subflow would carry n bytes.
 func (s *Subflow) expectedRate(n unit.Bytes) float64 {

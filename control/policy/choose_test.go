@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -197,6 +198,10 @@ func randomSubflows(r *rand.Rand) []Subflow {
 		if r.IntN(3) == 0 {
 			subflows[i] = cold(subflows[i])
 		}
+		subflows[i].RoundTrip = max(subflows[i].RoundTrip, time.Duration(r.IntN(1e9))>>r.IntN(10))
+		if r.IntN(3) == 0 {
+			subflows[i].Loss, subflows[i].Spread = r.Float64()*.3, time.Duration(r.IntN(1e8))
+		}
 	}
 	return subflows
 }
@@ -265,7 +270,14 @@ func TestEnergies(t *testing.T) {
 func BenchmarkChoose(b *testing.B) {
 	subflows := []Subflow{newOwnSubflow(8*unit.Mbps, wire.RadioWiFi), newOwnSubflow(20*unit.Mbps, wire.RadioCellular),
 		helper(5*unit.Mbps, wire.RadioCellular), helper(5*unit.Mbps, wire.RadioCellular)}
-	for b.Loop() {
-		ChooseSubflows(subflows, Demand{Pending: unit.MB})
+	for _, loss := range []float64{0, .01} {
+		b.Run(fmt.Sprintf("loss=%g", loss), func(b *testing.B) {
+			for i := range subflows {
+				subflows[i].Loss, subflows[i].RoundTrip = loss, 50*time.Millisecond
+			}
+			for b.Loop() {
+				ChooseSubflows(subflows, Demand{Pending: unit.MB})
+			}
+		})
 	}
 }

@@ -84,15 +84,7 @@ func (f *subflowFilter) refreshAnswer(a *guideAnswer, c *trafficClass, d Demand,
 		d.Pending+d.Burst <= (a.demand.Pending+a.demand.Burst)*5/4 {
 		return
 	}
-	list := f.view[:0]
-	for _, p := range f.subflows.list {
-		if p.isSilent() || !c.permitsSubflow(p.id) {
-			continue
-		}
-		n := p.est.EstimateAt(now)
-		list = append(list, GuideSubflow{ID: p.id, Rate: n.Th, Known: n.RateKnown, RTT: n.SRTT, Delay: n.PAD,
-			QuietFor: now.Sub(p.lastActive), InUse: slices.Contains(a.subflows, p.id)})
-	}
+	list := f.appendGuideSubflows(f.view[:0], a, c, now)
 	f.view = list
 	a.reason, a.at, a.generation, a.demand = f.guide.AllowSubflows(list, d), now, f.generation, d
 	a.subflows = a.subflows[:0]
@@ -101,6 +93,41 @@ func (f *subflowFilter) refreshAnswer(a *guideAnswer, c *trafficClass, d Demand,
 			a.subflows = append(a.subflows, p.ID)
 		}
 	}
+}
+
+// appendGuideSubflows appends to list the subflows that a class permits, with those of the answer
+// in use.
+func (f *subflowFilter) appendGuideSubflows(list []GuideSubflow, a *guideAnswer, c *trafficClass,
+	now time.Time) []GuideSubflow {
+	for _, p := range f.subflows.list {
+		if p.isSilent() || !c.permitsSubflow(p.id) {
+			continue
+		}
+		view := p.guideView(now)
+		view.InUse = slices.Contains(a.subflows, p.id)
+		list = append(list, view)
+	}
+	return list
+}
+
+// explainedReason returns the reason of a stream's last answer, and on a line of its own the
+// guide's explanation if there is one.
+func (f *subflowFilter) explainedReason(perm *permission, now time.Time) string {
+	a := &perm.answer
+	if e, ok := f.guide.(Explainer); ok && !a.at.IsZero() {
+		list := f.appendGuideSubflows(nil, a, f.classes.findGroupClass(perm.group), now)
+		if text := e.Explain(list, a.demand); text != "" {
+			return a.reason + "\n" + text
+		}
+	}
+	return a.reason
+}
+
+// guideView returns the subflow as a guide sees it, without InUse.
+func (p *subflow) guideView(now time.Time) GuideSubflow {
+	n := p.est.EstimateAt(now)
+	return GuideSubflow{ID: p.id, Rate: n.Th, Known: n.RateKnown, RTT: n.SRTT, Delay: n.PAD, Spread: n.Spread,
+		Loss: n.Loss, QuietFor: now.Sub(p.lastActive)}
 }
 
 // refreshSmallAnswer refreshes the answer for small data.
@@ -133,6 +160,7 @@ func (f *subflowFilter) refreshPermission(id wire.StreamID, perm *permission, pe
 	f.refreshAnswer(&perm.answer, f.classes.findGroupClass(perm.group), d, now)
 	if f.reports != nil && f.reports.hasNoticeRoom() {
 		if c, ok := perm.changedChoice(id, now); ok {
+			c.Reason = f.explainedReason(perm, now)
 			f.reports.queueNotice(c)
 		}
 	}
@@ -184,8 +212,8 @@ func (f *subflowFilter) appendPermitted(list, view []sched.Subflow, perm *permis
 	return list
 }
 
-// permitsMessageCopy reports whether p may carry a copy of a message of stream s: the stream may use
-// it, and small data may, by the last refreshSmallAnswer.
+// permitsMessageCopy reports whether p may carry a copy of a message of stream s: the stream may
+// use it, and small data may, by the last refreshSmallAnswer.
 func (f *subflowFilter) permitsMessageCopy(p *subflow, s *Stream) bool {
 	return f.permitsSmall(p) && f.permissionAllows(&s.permission, p.id)
 }

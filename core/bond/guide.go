@@ -23,6 +23,13 @@ type Guide interface {
 	AllowSubflows(subflows []GuideSubflow, d Demand) string
 }
 
+// Explainer is a Guide that explains its answers.
+type Explainer interface {
+	// Explain returns the forecast that an answer rests on, for people, "" if there is none. It
+	// keeps no reference to list.
+	Explain(list []GuideSubflow, d Demand) string
+}
+
 // GuideSubflow is a subflow as a Guide sees it.
 type GuideSubflow struct {
 	ID    wire.SubflowID
@@ -30,6 +37,10 @@ type GuideSubflow struct {
 	Known bool      // Rate was measured while it was the limit; else it is a guess
 	RTT   time.Duration
 	Delay time.Duration // PAD
+	// Spread is the mean deviation of the round trip of its first hop. Loss is the share of packets
+	// that hop sent again lately.
+	Spread time.Duration
+	Loss   float64
 	// QuietFor is the time since it last carried anything in either direction.
 	QuietFor time.Duration
 	InUse    bool // the last answer allowed it
@@ -46,6 +57,16 @@ type Demand struct {
 	BackloggedFor time.Duration
 }
 
+// ListGuideSubflows returns the subflows that are not silent as a guide sees them.
+func (b *Bond) ListGuideSubflows(now time.Time) (list []GuideSubflow) {
+	for _, p := range b.subflows.list {
+		if !p.isSilent() {
+			list = append(list, p.guideView(now))
+		}
+	}
+	return list
+}
+
 // SetGuide sets the guide; nil allows every subflow to every stream.
 func (b *Bond) SetGuide(g Guide) { b.filter.replaceGuide(g) }
 
@@ -58,14 +79,14 @@ type StreamInfo struct {
 	Weight    uint8
 	Acked     unit.Bytes // bytes that the far end has acknowledged, without gaps
 	ReadByApp unit.Bytes // bytes that the app has read
-	// Out holds the subflows that this end may use for it, none for all, and the reason. In is the
-	// server's report on the other direction, at the primary.
+	// Out holds the subflows that this end may use for it, none for all, and the reason with the
+	// guide's explanation. In is the server's report on the other direction, at the primary.
 	Out, In wire.Choice
 	User    any
 }
 
 // ListStreams describes at most limit streams, the most recently opened first.
-func (b *Bond) ListStreams(limit int) (list []StreamInfo) {
+func (b *Bond) ListStreams(now time.Time, limit int) (list []StreamInfo) {
 	ids := slices.SortedFunc(maps.Keys(b.streams.all), func(x, y wire.StreamID) int { return cmp.Compare(y, x) })
 	for _, id := range ids[:min(limit, len(ids))] {
 		s := b.streams.all[id]
@@ -77,7 +98,8 @@ func (b *Bond) ListStreams(limit int) (list []StreamInfo) {
 			i.In = s.permission.choice
 		}
 		if b.filter.guide != nil && s.permission.mode == wire.ModeBond && !s.permission.allowsAll {
-			i.Out = wire.Choice{Subflows: slices.Clone(s.permission.answer.subflows), Reason: s.permission.answer.reason}
+			i.Out = wire.Choice{Subflows: slices.Clone(s.permission.answer.subflows),
+				Reason: b.filter.explainedReason(&s.permission, now)}
 		} else if g := b.classes.findGroupClass(s.permission.group); g != nil && g.limited {
 			i.Out = wire.Choice{Subflows: slices.Clone(g.allowed), Reason: "policy"}
 		}

@@ -118,7 +118,9 @@ func TestStreamList(t *testing.T) {
 	trs := []*transfer{{size: 1000}, {size: int(unit.MB)}}
 	done := n.carry(trs)
 	var list, other []StreamInfo
-	n.after(500*time.Millisecond, func() { list, other = n.ends[1].ListStreams(5), n.ends[0].ListStreams(5) })
+	n.after(500*time.Millisecond, func() {
+		list, other = n.ends[1].ListStreams(time.Time{}, 5), n.ends[0].ListStreams(time.Time{}, 5)
+	})
 	n.run(done)
 	if len(list) != 1 || list[0].ID != 2 || !slices.Equal(list[0].Out.Subflows, []wire.SubflowID{1}) ||
 		list[0].Out.Reason != "by size" || list[0].Acked == 0 {
@@ -166,7 +168,7 @@ func TestStreamListIsQuick(t *testing.T) {
 	if _, err := b.OpenStream("example.com:81"); err != nil {
 		t.Fatal(err)
 	}
-	if list := b.ListStreams(64); len(list) != 2 || list[0].ID != 1<<40+1 || list[1].ID != 1 {
+	if list := b.ListStreams(time.Time{}, 64); len(list) != 2 || list[0].ID != 1<<40+1 || list[1].ID != 1 {
 		t.Errorf("%+v", list)
 	}
 }

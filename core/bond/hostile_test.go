@@ -251,7 +251,7 @@ func (h *hostilePeer) step() {
 				func(*Stream) bool { return h.numberBelow(2) == 0 })
 		case 3: // as status asks
 			h.b.ListSubflows(nil, h.now)
-			h.b.ListStreams(10)
+			h.b.ListStreams(time.Time{}, 10)
 			h.b.ListFlows(10)
 			h.b.UsedGroups()
 			h.b.ReorderingBytes()

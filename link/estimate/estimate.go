@@ -71,6 +71,10 @@ type Estimate struct {
 	// constant rate. HalfArrives is the time until half of the bytes in flight have arrived. Both
 	// are 0 before AddForecast.
 	Forecast, HalfArrives time.Duration
+	// Loss is the share of packets that hop 1 sent again lately. Spread is the mean deviation of
+	// its round trip.
+	Loss   float64
+	Spread time.Duration
 	// QueueTime is how long a byte sent now would wait in queues if hop 1 is fed no faster than the
 	// whole subflow carries. Then fewer of the bytes in flight are in transit on hop 1 than PAD
 	// assumes.
@@ -90,6 +94,7 @@ type Subflow struct {
 
 	lastHop      Hop // newest sample of the local hop
 	localMeter   Meter
+	losses       lossMeter     // of the local hop
 	farState     wire.HopState // newest report about the far hop
 	helperDelay  helperDelay
 	farLimitSeen bool // farState.Rate was measured at least once at the hop's limit
@@ -192,6 +197,7 @@ func (p *Subflow) FillBlindHop(h Hop) Hop {
 func (p *Subflow) AddLocalSample(now time.Time, h Hop) {
 	p.lastHop = h
 	p.localMeter.Add(now, h)
+	p.losses.addLossSample(h)
 }
 
 // AddHelperReport adds a helper's report about hop 2 that arrived at time now. A rate measured
@@ -222,6 +228,7 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 		h.MinRTT = h.SRTT
 	}
 	n := p.estimateLocal(h)
+	n.Loss, n.Spread = p.losses.share, h.RTTVar
 	s := &n.hops
 	s.hop1, s.owd1 = h, n.OWD
 	switch {

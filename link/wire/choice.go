@@ -5,7 +5,8 @@ package wire
 import "encoding/binary"
 
 // Choice, CHOICE, reports to the primary which subflows the server now uses for a stream, and why.
-// It is for display only and may get lost.
+// It is for display only and may get lost. A second line of the reason is the forecast that it
+// rests on.
 //
 //	stream | number of subflows | subflows | reason for people, to the end
 type Choice struct {

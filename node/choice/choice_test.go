@@ -3,6 +3,7 @@
 package choice
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -72,5 +73,25 @@ func TestCosts(t *testing.T) {
 		if got := (&ByPolicy{}).Costs(c.terms); got != c.want {
 			t.Errorf("%+v: %v, want %v", c.terms, got, c.want)
 		}
+	}
+}
+
+// TestExplain checks that an explanation has the forecast of the choice and of the best other set,
+// and that there is none without another set.
+func TestExplain(t *testing.T) {
+	wifi := endpoint.Candidate{GuideSubflow: bond.GuideSubflow{ID: 1, Rate: 30 * unit.Mbps, Known: true,
+		RTT: 20 * time.Millisecond, Delay: 10 * time.Millisecond}, Terms: wire.Terms{Radio: wire.RadioWiFi}}
+	lte := wifi
+	wifi.InUse = true
+	lte.ID, lte.Terms.Radio, lte.QuietFor = 2, wire.RadioCellular, time.Minute
+	c := &ByPolicy{}
+	text := c.Explain([]endpoint.Candidate{wifi, lte}, bond.Demand{Pending: 1000})
+	for _, want := range []string{"expected in 10ms with", "by subflows 1, 2 in 10ms", "12."} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in %q", want, text)
+		}
+	}
+	if text := c.Explain([]endpoint.Candidate{wifi}, bond.Demand{Pending: 1000}); text != "" {
+		t.Errorf("with one subflow: %q", text)
 	}
 }

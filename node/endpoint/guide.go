@@ -3,6 +3,8 @@
 package endpoint
 
 import (
+	"time"
+
 	"mpbond/core/bond"
 	"mpbond/link/wire"
 )
@@ -19,11 +21,39 @@ type Guide interface {
 	AllowSubflows(list []Candidate, d bond.Demand) string
 }
 
+// Explainer is a Guide that explains its answers, as bond.Explainer does.
+type Explainer interface {
+	Explain(list []Candidate, d bond.Demand) string
+}
+
 // Candidate is a subflow that a Guide considers.
 type Candidate struct {
 	bond.GuideSubflow
 	Helped bool
 	Terms  wire.Terms // from its JOIN
+}
+
+// NamedCandidate is a candidate with the name of the device that carries it.
+type NamedCandidate struct {
+	Candidate
+	Device string
+}
+
+// Candidates returns the subflows that are not silent as a Guide sees them.
+func (e *Endpoint) Candidates() []NamedCandidate {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.candidates()
+}
+
+// candidates is Candidates with mu held.
+func (e *Endpoint) candidates() (list []NamedCandidate) {
+	for _, p := range e.bond.ListGuideSubflows(time.Now()) {
+		if l := e.subflows[p.ID]; l != nil {
+			list = append(list, NamedCandidate{Candidate{p, l.sf.Helped, l.sf.Terms}, l.device})
+		}
+	}
+	return list
 }
 
 // bondGuide passes the bond's question to a Guide. Endpoint.mu must be held.
@@ -35,19 +65,32 @@ type bondGuide struct {
 
 // AllowSubflows implements bond.Guide.
 func (g *bondGuide) AllowSubflows(subflows []bond.GuideSubflow, d bond.Demand) string {
-	g.list = g.list[:0]
-	for _, p := range subflows {
-		c := Candidate{GuideSubflow: p}
-		if l := g.subflows[p.ID]; l != nil {
-			c.Helped, c.Terms = l.sf.Helped, l.sf.Terms
-		}
-		g.list = append(g.list, c)
-	}
+	g.list = g.appendCandidates(g.list[:0], subflows)
 	reason := g.guide.AllowSubflows(g.list, d)
 	for i := range subflows {
 		subflows[i].Allowed = g.list[i].Allowed
 	}
 	return reason
+}
+
+// Explain implements bond.Explainer.
+func (g *bondGuide) Explain(subflows []bond.GuideSubflow, d bond.Demand) string {
+	if e, ok := g.guide.(Explainer); ok {
+		return e.Explain(g.appendCandidates(nil, subflows), d)
+	}
+	return ""
+}
+
+// appendCandidates appends subflows with their terms to list.
+func (g *bondGuide) appendCandidates(list []Candidate, subflows []bond.GuideSubflow) []Candidate {
+	for _, p := range subflows {
+		c := Candidate{GuideSubflow: p}
+		if l := g.subflows[p.ID]; l != nil {
+			c.Helped, c.Terms = l.sf.Helped, l.sf.Terms
+		}
+		list = append(list, c)
+	}
+	return list
 }
 
 // updateGuide makes the bond ask the guide while a subflow has costs. mu must be held.

@@ -293,7 +293,7 @@ func (e *Endpoint) StreamList() []Stream {
 
 // listNewestStreams returns up to limit streams, newest first. mu must be held.
 func (e *Endpoint) listNewestStreams(limit int) (list []Stream) {
-	for _, i := range e.bond.ListStreams(limit) {
+	for _, i := range e.bond.ListStreams(time.Now(), limit) {
 		s := Stream{StreamInfo: i, Down: i.Out, Up: i.In, DownBytes: i.Acked, UpBytes: i.ReadByApp}
 		if e.cfg.Bond.OpensStreams {
 			s.Down, s.Up, s.DownBytes, s.UpBytes = s.Up, s.Down, s.UpBytes, s.DownBytes

@@ -5,6 +5,7 @@
 package status
 
 import (
+	"strings"
 	"time"
 
 	"mpbond/api"
@@ -144,7 +145,7 @@ func convertChoice(c wire.Choice) (a api.StreamChoice) {
 	for _, p := range c.Subflows {
 		a.Subflows = append(a.Subflows, uint32(p))
 	}
-	a.Reason = c.Reason
+	a.Reason, a.Forecast, _ = strings.Cut(c.Reason, "\n")
 	return a
 }
 
