@@ -11,6 +11,7 @@
 //	pairing.go codes by which devices are paired
 //	plots.go   values over time, for pictures
 //	usage.go   what links carried, by day and month
+//	advice.go  which links a transfer would use, and what others would take
 //	socket.go  where: the socket, one per role and user
 //	serve/     the HTTP server: OpenAPI, problems, events, metrics
 //	client/    the same from the other side

@@ -19,7 +19,7 @@ import (
 // awaitHelpersWorthwhile polls the status until it says that laptop and phone carry a stream because
 // that is worth their energy. If it does not say so until end, it returns the last status.
 func (n *network) awaitHelpersWorthwhile(end <-chan struct{}) string {
-	const both = " (helpers save more time than their energy is worth)" // in the order in which subflows came up
+	const both = " (helpers save more time than their energy is worth; expected in " // subflows as they came up
 	for {
 		out, err := n.Run("primary", n.Mpbond, "status", "--why")
 		if strings.Contains(out, "down by laptop, phone"+both) || strings.Contains(out, "down by phone, laptop"+both) {
@@ -90,6 +90,12 @@ func TestHelpersRadioSleeps(t *testing.T) {
 	}
 	if text := <-why; text != "" {
 		t.Errorf("status --why during the download never says that helpers are worthwhile:\n%s", text)
+	}
+	advice := n.Must("primary", n.Mpbond, "advise", "--size", "5MB")
+	for _, want := range []string{"laptop", "phone", "cellular", "transfer, 5 MB down", " used\n"} {
+		if !strings.Contains(advice, want) {
+			t.Errorf("%q is not in the advice:\n%s", want, advice)
+		}
 	}
 
 	n.processIn("primary").End(syscall.SIGTERM)

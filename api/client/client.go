@@ -27,6 +27,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/base/fault"
+	"mpbond/base/unit"
 )
 
 const (
@@ -109,6 +110,16 @@ func (c *Client) Streams(ctx context.Context) (list []api.BondStream, err error)
 func (c *Client) Flows(ctx context.Context) (list []api.BondFlow, err error) {
 	err = c.getJSON(ctx, "/v2/flows", &list)
 	return list, err
+}
+
+// Advice returns forecasts for a transfer of a size, or for the usual ones if it is 0.
+func (c *Client) Advice(ctx context.Context, size unit.Bytes, upload bool) (a api.Advice, err error) {
+	direction := "down"
+	if upload {
+		direction = "up"
+	}
+	err = c.getJSON(ctx, "/v2/advice"+fmt.Sprintf("?bytes=%d&direction=%s", size, direction), &a)
+	return a, err
 }
 
 // Usage returns what the device's links carried.

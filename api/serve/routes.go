@@ -40,6 +40,7 @@ func Handler(role Role) http.Handler {
 	role.registerQR(a)
 	role.registerPlots(a)
 	role.registerUsage(a)
+	role.registerAdvice(a)
 	role.registerEvents(a)
 	mux.Handle("GET /metrics", metricsHandler(role))
 	describeSchemas(a.OpenAPI().Components.Schemas.Map())

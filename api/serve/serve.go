@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/base/unit"
 )
 
 // Limits of the API server.
@@ -68,6 +69,8 @@ type Role struct {
 	Policy *api.PolicyManager
 	// Usage returns what links carried.
 	Usage func() api.Usage
+	// Advice returns forecasts for a transfer of a size, or for the usual ones if it is 0.
+	Advice func(size unit.Bytes, upload bool) (api.Advice, error)
 	// Feed has the events; nil: there are none.
 	Feed *Feed
 	// History has the values of plots; nil: none are kept.

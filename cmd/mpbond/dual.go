@@ -134,7 +134,7 @@ the two, and mpbond pair --dual CODE on the other.`,
 					return e.CloseSubflow(bond, subflow)
 				},
 				ResetStream: e.ResetStream, ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow,
-				MarkChunk: e.MarkChunk, Policy: policyKeeper(e.Primary),
+				MarkChunk: e.MarkChunk, Policy: policyKeeper(e.Primary), Advice: e.Advice,
 			})
 		},
 	}

@@ -113,7 +113,7 @@ on.`,
 				},
 				Streams: e.Streams, Flows: e.Flows, CloseSubflow: e.CloseSubflow, ResetStream: e.ResetStream,
 				ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow, MarkChunk: e.MarkChunk,
-				Policy: policyKeeper(e.Primary),
+				Policy: policyKeeper(e.Primary), Advice: e.Advice,
 			})
 		},
 	}

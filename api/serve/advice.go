@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"github.com/danielgtaylor/huma/v2"
+
+	"mpbond/api"
+	"mpbond/base/unit"
+)
+
+// adviceInput is the query of GET /v2/advice.
+type adviceInput struct {
+	Bytes     uint64 `query:"bytes" doc:"size of the transfer; 0: the usual ones"`
+	Direction string `query:"direction" enum:"down,up" default:"down" doc:"of the transfer: to or from the primary"`
+}
+
+// registerAdvice registers the forecasts for transfers.
+func (r Role) registerAdvice(a huma.API) {
+	registerGet(a, "/v2/advice", "which subflows a transfer would use, and what other ones would take",
+		func(in *adviceInput) (x api.Advice, err error) {
+			if r.Advice == nil {
+				return x, unsupportedError("advice")
+			}
+			return r.Advice(unit.Bytes(in.Bytes), in.Direction == "up")
+		})
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	"mpbond/base/text"
+	"mpbond/base/unit"
+	"mpbond/internal/cli"
+)
+
+func adviseCommand() *cobra.Command {
+	var socket, size string
+	var up, asJSON bool
+	cmd := &cobra.Command{
+		Use: "advise", Short: "show which links a transfer would use, and what others would take", Args: cobra.NoArgs,
+		Long: `Show what the primary here knows of its links, and which of them transfers that begin
+now would use: a message, a request, a page, a photo, a song, a video and much data, or
+one of --size. For each it prints the expected time and energy, those of the other links
+alone and of all together, and why these are not used. It sends nothing.
+
+Rates marked ~ are guesses: nothing was measured at this place yet. Upload rates are
+those of this device; download rates were seen at this place before.`,
+		Example: `  mpbond advise
+  mpbond advise --size 8MB
+  mpbond advise --size 3MB --up
+  mpbond advise --json | jq '.transfers[] | {name, sets: .sets[0]}'`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			n := unit.Bytes(0)
+			if cmd.Flags().Changed("size") {
+				var err error
+				if n, err = unit.ParseBytes(size); err != nil {
+					return cli.UsageError("--size: %v", err)
+				}
+				if n <= 0 {
+					return cli.UsageError("--size %q: give at least one byte", size)
+				}
+			} else if up {
+				return cli.UsageError("--up needs --size: the usual transfers have their own direction")
+			}
+			c := client.New(cmp.Or(socket, api.SocketPath("primary")))
+			defer c.Close()
+			a, err := c.Advice(cmd.Context(), n, up)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), a)
+			}
+			return printAdvice(cmd.OutOrStdout(), a)
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", "", "ask the primary at this `PATH`")
+	cmd.Flags().StringVar(&size, "size", "", "advise on a transfer of this `SIZE`, such as 20KB or 8MB")
+	cmd.Flags().BoolVar(&up, "up", false, "advise on an upload")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}
+
+// printAdvice prints advice for people: the links, then each transfer with its sets of subflows.
+func printAdvice(w io.Writer, a api.Advice) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SUBFLOW\tDEVICE\tRADIO\tTIER\tDOWN\tUP\tRTT\tLOSS")
+	for _, s := range a.Subflows {
+		radio := cmp.Or(s.Radio, "none")
+		if s.Asleep {
+			radio += ", asleep"
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%.0f ms\t%.1f %%\n", s.ID, text.Printable(s.Device), radio,
+			cmp.Or(s.Tier, "primary"), formatAdvisedRate(s.DownBps, s.DownGuessed), formatAdvisedRate(s.UpBps, s.UpGuessed),
+			s.RTTms, s.LossPercent)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, x := range a.Transfers {
+		way := "down"
+		if x.Upload {
+			way = "up"
+		}
+		fmt.Fprintf(w, "\n%s, %v %s: %s\n", cmp.Or(x.Name, "transfer"), x.Bytes, way, text.Printable(x.Reason))
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, set := range x.Sets {
+			fmt.Fprintf(t, "  subflow %s\t%s\t%.1f J\t%s\n", strings.Trim(fmt.Sprint(set.Subflows), "[]"),
+				formatAdvisedTime(set.Seconds), set.Joules, cmp.Or(set.WhyNot, "used"))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		if x.OtherFromBytes > 0 {
+			fmt.Fprintf(w, "  from %v on another set would be used\n", x.OtherFromBytes)
+		}
+	}
+	return nil
+}
+
+// formatAdvisedRate formats a rate; a guess is marked.
+func formatAdvisedRate(r unit.Rate, guessed bool) string {
+	if guessed {
+		return "~" + r.String()
+	}
+	return r.String()
+}
+
+// formatAdvisedTime formats an expected time.
+func formatAdvisedTime(seconds float64) string {
+	if seconds < 1 {
+		return fmt.Sprintf("%.0f ms", 1000*seconds)
+	}
+	return fmt.Sprintf("%.1f s", seconds)
+}

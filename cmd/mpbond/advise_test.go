@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"mpbond/api"
+	"mpbond/base/unit"
+	"mpbond/internal/cli"
+)
+
+// TestAdvise checks how advice is printed, and that invalid requests and a primary without subflows
+// give errors with hints.
+func TestAdvise(t *testing.T) {
+	var page bytes.Buffer
+	if err := printAdvice(&page, api.Advice{
+		Subflows: []api.AdvisedSubflow{
+			{ID: 1, Device: "laptop", Kind: api.Direct, Radio: "wifi", DownBps: 30e6, UpBps: 20e6, RTTms: 21, LossPercent: .7},
+			{ID: 2, Device: "phone", Kind: api.Helped, Radio: "cellular", Asleep: true, DownBps: 10e6, UpBps: 5e6,
+				DownGuessed: true, Tier: "secondary"}},
+		Transfers: []api.AdvisedTransfer{{Name: "song", Bytes: 8 * unit.MB, Reason: "one subflow suffices", OtherFromBytes: 90 * unit.MB,
+			Sets: []api.AdvisedSet{{Subflows: []uint32{1}, Seconds: 2.2, Joules: 3.1},
+				{Subflows: []uint32{1, 2}, Seconds: .31, Joules: 12.6, WhyNot: "its energy is not worth the time that it saves"}}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"cellular, asleep", "~10 Mbit/s", "0.7 %", "song, 8 MB down: one subflow suffices",
+		"subflow 1    2.2 s   3.1 J", "subflow 1 2  310 ms  12.6 J  its energy", "from 90 MB on"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &page)
+		}
+	}
+	newPairedHome(t)
+	expectFailure(t, cli.ExitUsage, "8 apples", "advise --help", "advise", "--size", "8 apples")
+	expectFailure(t, cli.ExitUsage, "at least one byte", "advise --help", "advise", "--size", "0")
+	expectFailure(t, cli.ExitUsage, "--up needs --size", "advise --help", "advise", "--up")
+	expectFailure(t, cli.ExitNoConnection, "not running", "mpbond primary", "advise")
+	_, _ = startRole(t, portlessPrimary...)
+	expectFailure(t, cli.ExitFailure, "no subflow is up", "mpbond status", "advise")
+	expectFailure(t, cli.ExitUsage, "a size of", "1 byte", "advise", "--size", "10000GB")
+}

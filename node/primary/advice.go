@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"mpbond/api"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/control/policy"
+	"mpbond/link/wire"
+	"mpbond/node/choice"
+	"mpbond/node/endpoint"
+)
+
+// mostAdvised is the largest size that advice is given for.
+const mostAdvised = unit.Bytes(1e12)
+
+// Advice returns forecasts for a transfer of a size, or for the usual ones if it is 0. It uses what
+// is known and sends nothing.
+func (p *Primary) Advice(size unit.Bytes, upload bool) (a api.Advice, err error) {
+	if size < 0 || size > mostAdvised {
+		return a, fault.New(fault.Usage, fmt.Errorf("a size of %d bytes", size),
+			fmt.Sprintf("give one from 1 byte to %v", mostAdvised))
+	}
+	list := p.bond.currentSession().endpoint.Candidates()
+	if len(list) == 0 {
+		return a, fault.New(fault.NotFound, errors.New("no subflow is up: there is nothing to advise on"),
+			"see `mpbond status`")
+	}
+	transfers := policy.UsualTransfers()
+	if size > 0 {
+		transfers = []policy.Transfer{{Size: size, Up: upload}}
+	}
+	ways := map[bool][]policy.Subflow{false: p.subflowsForWay(list, false), true: p.subflowsForWay(list, true)}
+	for i, c := range list {
+		a.Subflows = append(a.Subflows, describeAdvisedSubflow(c, &ways[false][i], &ways[true][i]))
+	}
+	for _, t := range transfers {
+		a.Transfers = append(a.Transfers, describeAdvice(policy.Advise(ways[t.Up], t), list))
+	}
+	return a, nil
+}
+
+// subflowsForWay returns the candidates as package policy sees them, for a direction. The primary
+// measures only what it sends. Towards itself it knows the rates that it saw at this place before.
+func (p *Primary) subflowsForWay(list []endpoint.NamedCandidate, upload bool) (all []policy.Subflow) {
+	for _, c := range list {
+		if !upload {
+			seen := p.locations.ratesAtLocation(c.Device)
+			c.Known, c.Delay = false, c.RTT/2
+			c.Terms.Rate, c.Terms.RTT = seen.Down, time.Duration(seen.RTTms*float64(time.Millisecond))
+		}
+		all = append(all, choice.PolicySubflow(c.Candidate))
+	}
+	return all
+}
+
+// describeAdvisedSubflow returns a subflow for the API.
+func describeAdvisedSubflow(c endpoint.NamedCandidate, down, up *policy.Subflow) api.AdvisedSubflow {
+	s := api.AdvisedSubflow{ID: uint32(c.ID), Device: c.Device, Kind: api.Direct, Asleep: up.IsAsleep(),
+		DownBps: down.Rate, UpBps: up.Rate, DownGuessed: down.Window > 0, UpGuessed: up.Window > 0,
+		RTTms: float64(c.RTT.Microseconds()) / 1e3, LossPercent: 100 * c.Loss}
+	if c.Helped {
+		s.Kind = api.Helped
+	}
+	if c.Terms.Radio != wire.RadioNone {
+		s.Radio = c.Terms.Radio.String()
+	}
+	if c.Terms.Tier != wire.TierPrimary {
+		s.Tier = c.Terms.Tier.String()
+	}
+	return s
+}
+
+// describeAdvice returns advice for the API.
+func describeAdvice(a policy.Advice, list []endpoint.NamedCandidate) api.AdvisedTransfer {
+	t := api.AdvisedTransfer{Name: a.Name, Bytes: a.Size, Upload: a.Up, Reason: a.Reason, OtherFromBytes: a.OtherFrom}
+	for _, x := range a.Alternatives {
+		set := api.AdvisedSet{Seconds: x.Time.Seconds(), Joules: float64(x.Energy), WhyNot: x.WhyNot}
+		for s := x.Subflows; s != 0; s &= s - 1 {
+			set.Subflows = append(set.Subflows, uint32(list[bits.TrailingZeros64(s)].ID))
+		}
+		t.Sets = append(t.Sets, set)
+	}
+	return t
+}
