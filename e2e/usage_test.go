@@ -198,7 +198,7 @@ func checkUsageAfterKill(t *testing.T, n *network) {
 // TestCap: a helper stops within 1 % of its cap, by its interface's own counters, while the
 // download continues by the other subflow. All roles report it, also when the cap is raised.
 func TestCap(t *testing.T) {
-	t.Parallel() // it checks neither rates nor times
+	t.Parallel()                                // it checks neither rates nor times
 	n := newNetworkWith(t, "10/12/60", "", nil) // so slow that 1 % takes 0.13 s
 	const limit = 20_000_000
 	plan := filepath.Join(n.Dir, "helper1", "policy.toml")
@@ -291,7 +291,7 @@ func TestCap(t *testing.T) {
 // TestCapsOfDevices: a primary limits what a helper carries for it, and a helper what it carries
 // for a primary, within 1 % of what each has counted. The download continues by the other subflow.
 func TestCapsOfDevices(t *testing.T) {
-	t.Parallel() // it checks neither rates nor times
+	t.Parallel()                                // it checks neither rates nor times
 	n := newNetworkWith(t, "10/12/60", "", nil) // so slow that 1 % takes 70 ms or more
 	for _, c := range []struct {
 		node, role, name, purpose string
