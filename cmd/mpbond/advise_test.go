@@ -21,7 +21,8 @@ func TestAdvise(t *testing.T) {
 			{ID: 1, Device: "laptop", Kind: api.Direct, Radio: "wifi", DownBps: 30e6, UpBps: 20e6, RTTms: 21, LossPercent: .7},
 			{ID: 2, Device: "phone", Kind: api.Helped, Radio: "cellular", Asleep: true, DownBps: 10e6, UpBps: 5e6,
 				DownGuessed: true, Tier: "secondary"}},
-		Transfers: []api.AdvisedTransfer{{Name: "song", Bytes: 8 * unit.MB, Reason: "one subflow suffices", OtherFromBytes: 90 * unit.MB,
+		Transfers: []api.AdvisedTransfer{{Name: "song", Bytes: 8 * unit.MB, Reason: "one subflow suffices",
+			OtherFromBytes: 90 * unit.MB,
 			Sets: []api.AdvisedSet{{Subflows: []uint32{1}, Seconds: 2.2, Joules: 3.1},
 				{Subflows: []uint32{1, 2}, Seconds: .31, Joules: 12.6, WhyNot: "its energy is not worth the time that it saves"}}}},
 	}); err != nil {

@@ -60,10 +60,11 @@ func rowS11HoldOut(set radio.Set) Row {
 		Judged: phoneOurs, IsPhone: true, isUnpublished: true,
 		Setup: fmt.Sprintf("%d places drawn from the seed: WiFi 1 to 60 Mbit/s, round trips of 8 to 80 ms, up to 2 %% "+
 			"loss; LTE 1 to 60 Mbit/s, 35 to 120 ms. With --traces recorded pairs of WiFi and a cellular network instead, "+
-			"without uploads. Each app of rows s1 to s8 once. Goodput counts the time in which a request is open, so it compares pages "+
-			"and requests too. ", heldOutPlaces) + energySetup(set),
+			"without uploads. Each app of rows s1 to s8 once. Goodput counts the time in which a request is open, "+
+			"so it compares pages and requests too. ", heldOutPlaces) + energySetup(set),
 		NotCovered: "the study has no such places: the limits are our requirements",
-		Metrics:    []Metric{goodput, Energy(set, "primary", true), CPUEnergy(set, "primary"), LinkShare("wlan0"), Promotions(set, radio.LTE)},
+		Metrics: []Metric{goodput, Energy(set, "primary", true), CPUEnergy(set, "primary"), LinkShare("wlan0"),
+			Promotions(set, radio.LTE)},
 	}
 	r.cellsOf, r.tables = heldOutCells, heldOutTables
 	r.Points = []Point{

@@ -188,9 +188,11 @@ func crossPoint(what string, published float64, set radio.Set, performanceSign, 
 // and those measured with kernel MPTCP and mpbond.
 func phonePicture(set radio.Set) func(Record) []Table {
 	return func(rec Record) []Table {
-		t := Table{Title: "Performance and energy relative to the better single link: + better, = the same, − worse, ≤ not " +
-			"better, ≥ not worse, . not published; one sign of the better version, or two of MPTCP begun over WiFi and LTE", Head: []string{"app", "place", "published", mptcp, Product,
-			"performance of mpbond", "energy of mpbond"}}
+		t := Table{
+			Title: "Performance and energy relative to the better single link: + better, = the same, − worse, " +
+				"≤ not better, ≥ not worse, . not published; one sign of the better version of MPTCP, or two: " +
+				"begun over WiFi, and over LTE",
+			Head: []string{"app", "place", "published", mptcp, Product, "performance of mpbond", "energy of mpbond"}}
 		d := rec.Results
 		for _, s := range phoneScenarios() {
 			p, ok1 := d.countSigns(s, s.app.metric)
