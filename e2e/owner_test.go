@@ -27,7 +27,7 @@ import (
 func TestOwners(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
-	n.Start("web", os.Args[0], "lab", "services")
+	n.startServices()
 	primary, server := n.NewClient("primary", "primary"), n.NewClient("server", "server")
 	n.prepareTUN()
 	at, err := n.Lab.Topology.Addr("primary", "pipe1")

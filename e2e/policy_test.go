@@ -25,7 +25,7 @@ import (
 func TestPolicy(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
-	n.Start("web", os.Args[0], "lab", "services")
+	n.startServices()
 	file := filepath.Join(n.Dir, "primary", "policy.toml")
 	status := func(t *testing.T) api.PolicyStatus {
 		t.Helper()
@@ -248,7 +248,7 @@ func checkSingleSubflow(t *testing.T, n *network) {
 // checkDatagramsByPhone checks that both ends send a flow only on the phone's subflow.
 func checkDatagramsByPhone(t *testing.T, n *network) {
 	t.Helper()
-	n.Start("web", os.Args[0], "lab", "services")
+	n.startServices()
 	if out, err := n.Run("primary", n.Mpbond, "run", "--", os.Args[0], "lab", "probe", "echo",
 		net.JoinHostPort(n.web4, echoPort)); err != nil {
 		t.Fatal(out, err)

@@ -84,6 +84,13 @@ func runServices() error {
 	return <-errs
 }
 
+// startServices starts runServices in the web node and waits until it serves.
+func (n *network) startServices() {
+	n.Helper()
+	n.Start("web", os.Args[0], "lab", "services")
+	n.awaitPort("web", 53) // the last one that it opens
+}
+
 // answerDNS returns the answer to a query, with ip as the address of every name.
 func answerDNS(query []byte, ip net.IP) []byte {
 	var m dnsmessage.Message
@@ -262,7 +269,7 @@ func TestTUN(t *testing.T) {
 	t.Parallel() // it checks neither rates nor times
 	n := newNetwork(t)
 	n.prepareTUN()
-	n.Start("web", os.Args[0], "lab", "services")
+	n.startServices()
 	before := n.routingState()
 	expectRestored := func(t *testing.T) {
 		t.Helper()

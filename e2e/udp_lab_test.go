@@ -88,7 +88,7 @@ func TestDatagramsInTheLab(t *testing.T) {
 		t.Parallel()
 	}
 	n := newNetworkWithoutRace(t, rig.Triangle(t, "8/10/5"))
-	n.Start("web", os.Args[0], "lab", "services")
+	n.startServices()
 	alone := n.runPing(50)
 	t.Logf("unused bond: %+v", alone)
 	bulk := n.Command("primary", "curl", "-sS", "-x", "socks5h://127.0.0.1:1080", "-o", "/dev/null",
