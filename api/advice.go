@@ -11,7 +11,7 @@ type Advice struct {
 	Transfers []AdvisedTransfer `json:"transfers"`
 }
 
-// AdvisedSubflow is what is known of a subflow at this place.
+// AdvisedSubflow describes a subflow, as far as it is known at this place.
 type AdvisedSubflow struct {
 	ID     uint32 `json:"id"`
 	Device string `json:"device"` // that carries it

@@ -17,32 +17,11 @@ func TestOwnLinks(t *testing.T) {
 	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
 		t.Skip("needs a kernel with MPTCP")
 	}
-	top, err := ParseTopology([]byte(`
-[node.primary]
-routes = ["default via wlan0"]
-[node.server]
-forward = true
-[node.web]
-routes = ["default via core"]
-[link.core]
-ends = ["server", "web"]
-[link.wlan0]
-ends = ["primary", "server"]
-rate = "10Mbit/s"
-delay = "10ms"
-[link.wwan0]
-ends = ["primary", "server"]
-rate = "10Mbit/s"
-delay = "20ms"
-`), ".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := RunSpec{Topology: top, Schemes: []string{"mptcp:own", "single"}, Size: 1500 * unit.KB, Reps: 1,
+	p := RunSpec{Topology: twoOwnLinks(t), Schemes: []string{"mptcp:own", "single"}, Size: 1500 * unit.KB, Reps: 1,
 		KeepDisturbed: true}
 	carries := map[string][]string{"mptcp:own": {"wlan0", "wwan0"}, "single": {"wlan0"}}
 	made := 0
-	err = Run(t.Context(), p, func(r Result) {
+	err := Run(t.Context(), p, func(r Result) {
 		made++
 		if r.Error != "" || !r.SHA {
 			t.Errorf("%s: %s", r.Scheme, r.Error)

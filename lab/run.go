@@ -78,8 +78,8 @@ type Result struct {
 	Notes     map[string]any     `json:"notes,omitempty"`
 	// Video is the report of a player. Seconds is then the time of the whole playback.
 	Video *Playback `json:"video,omitempty"`
-	// App is what happened to the requests of an app's script. Seconds is then the time of the script,
-	// and Bytes is what it moved in both directions.
+	// App records the requests of an app's script. Seconds is then the time of the script, and Bytes
+	// counts both directions.
 	App *app.Log `json:"app,omitempty"`
 	// Traffic is the traffic of primary and helpers while the client ran, if the spec asks for it.
 	Traffic []Traffic `json:"traffic,omitempty"`

@@ -10,16 +10,15 @@ import (
 	"mpbond/base/unit"
 )
 
-// Log is what happened to the requests of a script, by index. Times count from the start of the
-// script.
+// Log records the requests of a script, by index. Times count from the start of the script.
 type Log struct {
 	Requests []Outcome `json:"requests"`
 	// Seconds is how long the script took.
 	Seconds float64 `json:"seconds"`
 }
 
-// Outcome is what happened to one request. Start is when it was made, before its connection was
-// opened if it needed one. FirstByte is when its answer began, and End when it was complete; both
+// Outcome records one request. Start is when it was made: a connection to its host was free, or one
+// more was opened. FirstByte is when its answer began, and End when it was complete; both
 // are 0 if it was not. Down and Up are the bytes that were fetched and sent.
 type Outcome struct {
 	Start     float64    `json:"start_seconds"`

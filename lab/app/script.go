@@ -9,7 +9,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// Script is what an app does. Its JSON is the input of the lab's client.
+// Script lists the requests of an app. Its JSON is the input of the lab's client.
 type Script struct {
 	App string `json:"app"`
 	// Connections is how many connections to each host there may be at once. They stay open until

@@ -255,7 +255,7 @@ func (a phoneApp) rowOfApp(set radio.Set) Row {
 		Setup: phoneSetup() + " " + energySetup(set),
 		NotCovered: "the app of 2017 itself, its servers and content; a phone's power meter; the utilisation " +
 			"relative to the clock of its cores",
-		Metrics: slices.Concat([]Metric{a.metric}, a.more, []Metric{a.energy(set), Energy(set, "primary", true),
+		Metrics: slices.Concat([]Metric{a.metric}, a.more, []Metric{a.energyMetric(set), Energy(set, "primary", true),
 			CPUEnergy(set, "primary"), CPU("primary"), LinkShare("wlan0"), Promotions(set, radio.LTE)}),
 	}
 	for i, p := range phonePlaces {
@@ -301,17 +301,17 @@ func phoneEnergy(set radio.Set) Metric {
 	}}
 }
 
-// energy returns the energy of the app: of both radios and the processor, for each MB if the script
+// energyMetric returns the energy of the app: of both radios and the processor, for each MB if the script
 // moves what it can.
-func (a phoneApp) energy(set radio.Set) Metric {
+func (a phoneApp) energyMetric(set radio.Set) Metric {
 	if a.isTimed {
 		return perMegabyte(phoneEnergy(set))
 	}
 	return phoneEnergy(set)
 }
 
-// taken returns the time that users wait for, for each MB if the script moves what it can.
-func (a phoneApp) taken() Metric {
+// waitingTime returns the time that users wait for, for each MB if the script moves what it can.
+func (a phoneApp) waitingTime() Metric {
 	switch {
 	case a.isTimed:
 		return Metric{Name: "time per MB", Unit: "s", Of: func(r lab.Result) (float64, bool) {
@@ -343,7 +343,7 @@ func (a phoneApp) signPoints(c Cell, set radio.Set, signs phoneSigns) (all []Poi
 		what   string
 		metric Metric
 		signs  phoneSign
-	}{{a.metric.Name, a.metric, signs.performance}, {"energy", a.energy(set), signs.energy}} {
+	}{{a.metric.Name, a.metric, signs.performance}, {"energy", a.energyMetric(set), signs.energy}} {
 		versions := []string{phoneMPTCPWiFi, phoneMPTCPLTE}
 		for i, sign := range x.signs {
 			p := Point{What: fmt.Sprintf("%s: %s, how much better than the better single link", c.Name, x.what), Unit: "%",
@@ -389,7 +389,7 @@ const (
 
 // promisePoints returns what mpbond promises in the cells of the row.
 func (a phoneApp) promisePoints(cells []Cell, set radio.Set) []Point {
-	energy := a.energy(set)
+	energy := a.energyMetric(set)
 	surely := Point{What: "no loss: nowhere surely behind the better single link", Unit: "%", Low: 0, High: 0,
 		PublishedText: "all (claimed)", Aim: AimAtMost,
 		Cases: casesPerCell(cells, func(d Data, c Cell) caseValue {
@@ -417,7 +417,7 @@ func (a phoneApp) promisePoints(cells []Cell, set radio.Set) []Point {
 			if !ok || !found {
 				return caseValue{}
 			}
-			saved := d.savedSeconds(c.Name, link, a.taken())
+			saved := d.savedSeconds(c.Name, link, a.waitingTime())
 			if more := ours - base; more > 0 && saved >= worthOfJoule*more {
 				return newCaseValue(true, 0, "%.1f J more save %.2f s", more, saved)
 			}

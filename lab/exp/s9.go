@@ -35,13 +35,13 @@ func (s phoneScenario) isDataIntensive() bool {
 	return slices.ContainsFunc(phoneApps()[:dataIntensiveApps], func(a phoneApp) bool { return a.row == s.app.row })
 }
 
-// phoneCount is what table 3 or 4 counts of a scenario: the signs of both versions of MPTCP, which
-// begin over WiFi and over LTE, relative to the better single link.
+// phoneCount holds the signs of a scenario for table 3 or 4: of MPTCP begun over WiFi and begun over
+// LTE, relative to the better single link.
 type phoneCount struct{ overWiFi, overLTE float64 }
 
-// best returns the sign of the better version. A scenario is better than the best single link if
+// betterSign returns the sign of the better version. A scenario is better than the best single link if
 // one version is.
-func (c phoneCount) best() float64 { return max(c.overWiFi, c.overLTE) }
+func (c phoneCount) betterSign() float64 { return max(c.overWiFi, c.overLTE) }
 
 // countSigns returns the signs of a metric in a scenario; false if it was not measured.
 func (d Data) countSigns(s phoneScenario, m Metric) (c phoneCount, ok bool) {
@@ -98,7 +98,7 @@ func rowS9Counts(set radio.Set) Row {
 		r.recounts = append(r.recounts, a.row)
 	}
 	performance := func(d Data, s phoneScenario) (phoneCount, bool) { return d.countSigns(s, s.app.metric) }
-	ofEnergy := func(d Data, s phoneScenario) (phoneCount, bool) { return d.countSigns(s, s.app.energy(set)) }
+	ofEnergy := func(d Data, s phoneScenario) (phoneCount, bool) { return d.countSigns(s, s.app.energyMetric(set)) }
 	add := func(what string, published float64, among func(phoneScenario) bool,
 		count func(Data, phoneScenario) (phoneCount, bool), is func(phoneCount) bool) {
 		r.Points = append(r.Points, newCountPoint(what, published, func(d Data) []float64 {
@@ -108,9 +108,9 @@ func rowS9Counts(set radio.Set) Row {
 			})
 		}))
 	}
-	better := func(c phoneCount) bool { return c.best() > 0 }
-	same := func(c phoneCount) bool { return c.best() == 0 }
-	worse := func(c phoneCount) bool { return c.best() < 0 }
+	better := func(c phoneCount) bool { return c.betterSign() > 0 }
+	same := func(c phoneCount) bool { return c.betterSign() == 0 }
+	worse := func(c phoneCount) bool { return c.betterSign() < 0 }
 	both := func(c phoneCount) bool { return c.overWiFi > 0 && c.overLTE > 0 }
 	onlyWiFi := func(c phoneCount) bool { return c.overWiFi > 0 && c.overLTE <= 0 }
 	onlyLTE := func(c phoneCount) bool { return c.overWiFi <= 0 && c.overLTE > 0 }
@@ -151,7 +151,7 @@ func rowS9Counts(set radio.Set) Row {
 			IsLimit: true, Of: func(d Data) []float64 {
 				return d.countScenarios(anyScenario, func(s phoneScenario) (is, ok bool) {
 					time := Summarize(d.gainOverLinks(s.cell, phoneOurs, s.app.metric))
-					energy := Summarize(d.gainOverLinks(s.cell, phoneOurs, s.app.energy(set)))
+					energy := Summarize(d.gainOverLinks(s.cell, phoneOurs, s.app.energyMetric(set)))
 					return signOf(time) > 0 && signOf(energy) > 0, time.N > 0 && energy.N > 0
 				})
 			}})
@@ -178,8 +178,8 @@ func crossPoint(what string, published float64, set radio.Set, performanceSign, 
 	return newCountPoint(what, published, func(d Data) []float64 {
 		return d.countScenarios(anyScenario, func(s phoneScenario) (bool, bool) {
 			p, ok1 := d.countSigns(s, s.app.metric)
-			e, ok2 := d.countSigns(s, s.app.energy(set))
-			return p.best() == performanceSign && e.best() == energySign, ok1 && ok2
+			e, ok2 := d.countSigns(s, s.app.energyMetric(set))
+			return p.betterSign() == performanceSign && e.betterSign() == energySign, ok1 && ok2
 		})
 	})
 }
@@ -196,7 +196,7 @@ func phonePicture(set radio.Set) func(Record) []Table {
 		d := rec.Results
 		for _, s := range phoneScenarios() {
 			p, ok1 := d.countSigns(s, s.app.metric)
-			energy := s.app.energy(set)
+			energy := s.app.energyMetric(set)
 			e, ok2 := d.countSigns(s, energy)
 			ours, less := Summarize(d.gainOverLinks(s.cell, phoneOurs, s.app.metric)),
 				Summarize(d.gainOverLinks(s.cell, phoneOurs, energy))
@@ -205,7 +205,7 @@ func phonePicture(set radio.Set) func(Record) []Table {
 			}
 			published := s.app.signs[s.place]
 			t.Add(s.app.name, phonePlaces[s.place].name,
-				fmt.Sprintf("P %s E %s", published.performance.text(), published.energy.text()),
+				fmt.Sprintf("P %s E %s", published.performance.readableSigns(), published.energy.readableSigns()),
 				fmt.Sprintf("P %s%s E %s%s", signText(p.overWiFi), signText(p.overLTE), signText(e.overWiFi),
 					signText(e.overLTE)),
 				fmt.Sprintf("P %s E %s", signText(signOf(ours)), signText(signOf(less))),
@@ -226,8 +226,8 @@ func signText(sign float64) string {
 	return "="
 }
 
-// text returns published signs for people.
-func (s phoneSign) text() (text string) {
+// readableSigns returns published signs for people.
+func (s phoneSign) readableSigns() (text string) {
 	for _, c := range s {
 		switch c {
 		case '-':

@@ -146,3 +146,26 @@ func TestRecordedPairs(t *testing.T) {
 		t.Errorf("the short form has %d cells over recordings: %v", len(quick), err)
 	}
 }
+
+// TestEvaluateSign checks the verdicts on changes of which only a sign is published.
+func TestEvaluateSign(t *testing.T) {
+	up, down := []float64{9, 10, 11}, []float64{-9, -10, -11}
+	none, unsure := []float64{2, 3, 4}, []float64{-20, 10, 40}
+	for _, c := range []struct {
+		aim    Aim
+		sign   float64
+		values []float64
+		want   Verdict
+	}{
+		{AimSign, 1, up, Reproduced}, {AimSign, 1, none, NotReproduced}, {AimSign, 1, down, Opposite},
+		{AimSign, 0, none, Reproduced}, {AimSign, 0, unsure, Reproduced}, {AimSign, 0, up, NotReproduced},
+		{AimSign, -1, down, Reproduced}, {AimSign, -1, up, Opposite},
+		{AimNotMore, 0, down, Reproduced}, {AimNotMore, 0, none, Reproduced}, {AimNotMore, 0, up, NotReproduced},
+		{AimNotLess, 0, up, Reproduced}, {AimNotLess, 0, none, Reproduced}, {AimNotLess, 0, down, NotReproduced},
+	} {
+		p := Point{Aim: c.aim, Low: c.sign, High: c.sign}
+		if got := p.evaluateStat(Summarize(c.values)); got != c.want {
+			t.Errorf("aim %d, sign %g, %v: %s, want %s", c.aim, c.sign, c.values, got, c.want)
+		}
+	}
+}
