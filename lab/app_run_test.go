@@ -49,7 +49,7 @@ func TestApps(t *testing.T) {
 	page := app.Script{App: "page", Connections: 2, TLS: true, Requests: []app.Request{{Down: 20_000},
 		{Down: 100_000, Stage: 1}, {Down: 150_000, Host: 1, Stage: 1}, {Down: 1, Host: 2, Stage: 2}}}
 	chat := app.Script{App: "chat", Connections: 1, Requests: []app.Request{{Up: 2000, Down: 3000},
-		{Up: 300_000, Stage: 1}}}
+		{Up: 2000, Down: 3000, Host: 1, Stage: 1}, {Up: 300_000, Stage: 2}}}
 	for _, script := range []app.Script{page, chat} {
 		p := RunSpec{Topology: twoOwnLinks(t), Reps: 1, KeepDisturbed: true,
 			Schemes: []string{"single:if=wlan0", "single:if=wwan0", "mptcp:own:first=wlan0", "mptcp:own:first=wwan0"},
@@ -68,6 +68,9 @@ func TestApps(t *testing.T) {
 			isSingle := strings.HasPrefix(r.Scheme, "single")
 			if r.Links[first] == 0 || isSingle && r.Links[other] > 20*unit.KB {
 				t.Errorf("%s, %s: %v", script.App, r.Scheme, r.Links)
+			}
+			if n, counted := r.Notes["mptcp_connections"]; counted && script.App == chat.App && n != int64(3) {
+				t.Errorf("%s, %s: %v connections, want one to each host and one to the sink", script.App, r.Scheme, n)
 			}
 			if up, down := script.Bytes(); r.Bytes != up+down || r.Seconds <= 0 || r.App.LoadTime() > r.Seconds {
 				t.Errorf("%s, %s: %+v", script.App, r.Scheme, r)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"mpbond/lab"
 	"mpbond/lab/app"
 	"mpbond/lab/radio"
 )
@@ -167,5 +168,32 @@ func TestEvaluateSign(t *testing.T) {
 		if got := p.evaluateStat(Summarize(c.values)); got != c.want {
 			t.Errorf("aim %d, sign %g, %v: %s, want %s", c.aim, c.sign, c.values, got, c.want)
 		}
+	}
+}
+
+// TestRecounts checks that a row that recounts others loads their transfers under the names of both,
+// counts what was planned, and names versions that differ.
+func TestRecounts(t *testing.T) {
+	dir := t.TempDir()
+	for i, id := range []string{"s1", "s2"} {
+		s := Stamp{Version: fmt.Sprint("v", i), Planned: 5, Cells: map[string]int{"WgLg": 5}}
+		j, err := OpenJournal(dir, id, s, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Add("WgLg", lab.Result{Scheme: phoneOurs, Seconds: float64(i + 1)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rec, err := rowS9Counts(radio.Sets[0]).LoadRowRecord(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec.Planned != 10 || rec.Cells["s1 WgLg"] != 5 || len(rec.Results) != 2 ||
+		rec.Results["s2 WgLg"][0].Seconds != 2 || !strings.Contains(rec.Errors["s2"], "v1") || rec.Errors["s1"] != "" {
+		t.Errorf("%+v", rec)
 	}
 }
