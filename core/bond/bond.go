@@ -175,8 +175,7 @@ func (b *Bond) connectParts() {
 	b.reinject = reinjector{subflows: &b.subflows, filter: &b.filter, backlog: &b.backlog, control: &b.control,
 		trace: &b.trace, stats: &b.stats, scheduler: b.cfg.Scheduler, eta: b.cfg.Eta}
 	b.chooser = turnChooser{subflows: &b.subflows, filter: &b.filter, classes: &b.classes, backlog: &b.backlog,
-		flows: &b.flows,
-		trace: &b.trace, timer: &b.timer, scheduler: b.cfg.Scheduler}
+		control: &b.control, flows: &b.flows, trace: &b.trace, timer: &b.timer, scheduler: b.cfg.Scheduler}
 	b.writer = segmentWriter{subflows: &b.subflows, filter: &b.filter, classes: &b.classes, backlog: &b.backlog,
 		flows:   &b.flows,
 		control: &b.control, acks: &b.acks, streams: &b.streams, trace: &b.trace, stats: &b.stats, ledger: &b.reinject.ledger}

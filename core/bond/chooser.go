@@ -19,6 +19,7 @@ type turnChooser struct {
 	filter    *subflowFilter
 	classes   *classTable
 	backlog   *backlog
+	control   *controlQueue
 	flows     *flowTable
 	trace     *tracer
 	timer     *wakeTimer
@@ -52,7 +53,10 @@ const (
 // wait a moment. idle reports whether any subflow is idle.
 func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool) {
 	c.filter.refreshSmallAnswer(now)
-	var onTime, all fastestSubflows // late ones carry control frames only if no other can
+	// Late subflows carry control frames only if no other can, and those with a packet train in
+	// flight if they are faster all the same.
+	var onTime, behindTrain, all fastestSubflows
+	var repeatedFrom *subflow
 	view := c.view[:0]
 	anyLive := c.subflows.hasOtherLive(nil)
 	for _, p := range c.subflows.list {
@@ -61,10 +65,21 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 		}
 		n := p.est.EstimateAt(now)
 		idle = idle || p.idle
-		if c.filter.permitsSmall(p) {
-			all.offerSubflow(p, n.PAD)
-			if n.AckLate == 0 && !p.inFlight.endsWithTrain() {
-				onTime.offerSubflow(p, n.PAD)
+		switch {
+		case c.control.isRepeatedFrom(p.id):
+			repeatedFrom = p
+		case c.filter.permitsSmall(p):
+			pad, train := n.PAD, p.inFlight.endsWithTrain()
+			if train { // it goes at an unknown rate
+				pad += max(n.SRTT, minSilence)
+			}
+			all.offerSubflow(p, pad)
+			switch {
+			case n.AckLate > 0:
+			case train:
+				behindTrain.offerSubflow(p, pad)
+			default:
+				onTime.offerSubflow(p, pad)
 			}
 		}
 		p.est.AddForecast(&n, now)
@@ -72,10 +87,15 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 		p.defersBulk = p.idle && c.backlog.pending > 0 && p.mustDeferBulk(n, now, c.timer)
 	}
 	c.view = view
-	if onTime.found {
-		return onTime.idleCarrier(), idle
+	switch {
+	case !all.found && repeatedFrom != nil && repeatedFrom.idle:
+		return repeatedFrom, idle
+	case !onTime.found:
+		return all.idleCarrier(), idle
+	case behindTrain.found && behindTrain.leastPAD < onTime.leastPAD:
+		return behindTrain.idleCarrier(), idle
 	}
-	return all.idleCarrier(), idle
+	return onTime.idleCarrier(), idle
 }
 
 // chooseTurn returns the next turn, after a survey, in the order of turnKind. A flow whose

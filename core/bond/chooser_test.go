@@ -17,8 +17,8 @@ import (
 func newChooser() *turnChooser {
 	f := newFlowTable(false)
 	c := &turnChooser{subflows: f.filter.subflows, filter: f.filter, classes: f.classes,
-		backlog: &backlog{classes: f.classes},
-		flows:   f, trace: f.trace, timer: f.timer, scheduler: sched.Redundant}
+		backlog: &backlog{classes: f.classes}, control: &controlQueue{},
+		flows: f, trace: f.trace, timer: f.timer, scheduler: sched.Redundant}
 	c.trace.decisions = trace.NewRing[Decision](4)
 	for i, p := range c.subflows.list {
 		p.lastProgress = start
@@ -134,6 +134,37 @@ func TestSurveyCarrier(t *testing.T) {
 	if len(c.view) != 1 {
 		t.Errorf("the scheduler sees %d subflows", len(c.view))
 	}
+}
+
+// TestSurveyCarrierBehindTrain: control frames wait behind a packet train only if all others are
+// slower by far, and what a late subflow carries is repeated on another one if there is one.
+func TestSurveyCarrierBehindTrain(t *testing.T) {
+	c := newChooser()
+	want := func(why string, id wire.SubflowID) {
+		t.Helper()
+		var got wire.SubflowID
+		if p, _ := c.surveySubflows(start); p != nil {
+			got = p.id
+		}
+		if got != id {
+			t.Errorf("%s: carrier %d; want %d", why, got, id)
+		}
+	}
+	one, two, three := c.subflows.subflowByID(1), c.subflows.subflowByID(2), c.subflows.subflowByID(3)
+	one.recordSentFrame(1000, sentFrame{frameType: wire.TypeTrain})
+	want("a train on the fastest one", 2)
+	sampleRTT(two, 2*time.Second)
+	sampleRTT(three, 2*time.Second)
+	want("the others are slower than any train", 1)
+	c.control.queueFrame(nil, wire.TypeBye)
+	c.control.repeatedFrom = 1
+	want("a repetition of what the fastest one carries", 2)
+	two.silentSince, three.silentSince = start, start
+	want("a repetition without another subflow", 1)
+	two.silentSince = time.Time{}
+	c.control.takeFrames(func(controlFrame, bool) bool { return true })
+	c.control.queueFrame(nil, wire.TypeBye)
+	want("the repetition was sent, another frame waits", 1)
 }
 
 // TestLateSubflowCarriesOthers checks that a subflow from which bytes were recalled carries other

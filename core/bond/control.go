@@ -17,9 +17,10 @@ const maxNotices = 256
 // controlQueue holds the waiting control frames, oldest first: reliable frames, at most one of each
 // type for a stream, and notices, which may get lost. Not safe for concurrent use.
 type controlQueue struct {
-	frames   []controlFrame
-	repeated typeSet      // as Stream.repeated, for frames of the bond
-	notices  []wire.Frame // FLOW_END, FLOW_REFUSED, CHOICE and RATE
+	frames       []controlFrame
+	repeated     typeSet        // as Stream.repeated, for frames of the bond
+	notices      []wire.Frame   // FLOW_END, FLOW_REFUSED, CHOICE and RATE
+	repeatedFrom wire.SubflowID // the late subflow that carries the newest repetitions already
 }
 
 // typeSet is a set of types of control frames.
@@ -79,6 +80,12 @@ func (q *controlQueue) repeatedTypes(s *Stream) *typeSet {
 	return &s.repeated
 }
 
+// isRepeatedFrom reports whether a repetition waits that the subflow carries already: it must go over
+// another one.
+func (q *controlQueue) isRepeatedFrom(id wire.SubflowID) bool {
+	return len(q.frames) > 0 && q.repeatedFrom == id
+}
+
 // takeFrames removes frames and calls f for each of them until f returns false. repeated reports
 // that the frame is a repetition.
 func (q *controlQueue) takeFrames(f func(c controlFrame, repeated bool) (more bool)) {
@@ -91,6 +98,9 @@ func (q *controlQueue) takeFrames(f func(c controlFrame, repeated bool) (more bo
 		more = f(c, q.repeatedTypes(c.stream).removeFrameType(c.frameType))
 	}
 	q.frames = q.frames[:copy(q.frames, q.frames[n:])]
+	if len(q.frames) == 0 {
+		q.repeatedFrom = 0
+	}
 }
 
 // takeNotices is takeFrames for notices.

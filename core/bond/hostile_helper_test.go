@@ -287,7 +287,7 @@ var foundLies = []uint64{501629, 502926, 500439, 501923}
 
 // lostControl are seeds in which a hostile helper kept a control frame: WINDOW, for which all
 // waited until the helper counted as silent.
-var lostControl = []uint64{20004415, 20000635}
+var lostControl = []uint64{20004415, 20000635, 19683394260400, 86294021337424}
 
 // TestUnprovedHelper: a helper that has never delivered anything does not slow down a
 // transfer that is over before its failure shows.

@@ -73,6 +73,7 @@ func (r *reinjector) repeatControlFrames(p *subflow, now time.Time) {
 		}
 		r.requeueFrame(f, p, now, true, "late")
 		r.control.repeatedTypes(f.stream).addFrameType(f.frameType)
+		r.control.repeatedFrom = p.id
 	}
 }
 
