@@ -229,11 +229,13 @@ func (c *Caps) enforceCap(name string, caps policy.Caps, k *capState) time.Durat
 		return again
 	}
 	if window > 0 || k.limited {
-		each := unit.GB
-		if k.limited = window > 0; k.limited {
-			each = max(window/unit.Bytes(len(open)), 1)
-		}
+		k.limited = window > 0
 		for _, o := range open {
+			each := unit.GB
+			if k.limited {
+				h, _ := o.Probe()
+				each = a.ConnWindow(window, len(open), h.MinRTT)
+			}
 			_ = o.LimitWindow(each) // a connection that fails is about to end
 		}
 	}

@@ -108,6 +108,10 @@ func TestCaps(t *testing.T) {
 	if again.window != 950_000/4 {
 		t.Errorf("a window of %d", again.window)
 	}
+	again.minRTT = 5 * time.Millisecond
+	if step("", lte.window); again.window != 950_000/40 {
+		t.Errorf("with a round trip of 5 ms a window of %d", again.window)
+	}
 	delete(limits, "wwan0") // and none any more
 	step("wwan0 warned-none; ", lte.window)
 	if again.window < 1<<29 {

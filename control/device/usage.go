@@ -20,6 +20,7 @@ import (
 	"mpbond/base/store"
 	"mpbond/base/unit"
 	"mpbond/control/policy"
+	"mpbond/link/estimate"
 	"mpbond/link/tcp"
 )
 
@@ -84,6 +85,8 @@ type CountedConn interface {
 	Carried() (in, out, pending unit.Bytes, err error)
 	// Peer returns the ID of the device at the other end, "" if unknown.
 	Peer() string
+	// Probe returns the round trip of the connection, as far as the system knows it.
+	Probe() (estimate.Hop, error)
 	// LimitWindow bounds the bytes in flight to this device. Abort ends the connection at once.
 	LimitWindow(n unit.Bytes) error
 	Abort() error

@@ -21,6 +21,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/control/policy"
+	"mpbond/link/estimate"
 )
 
 // fakeConn is a connection that has carried what the test says.
@@ -30,6 +31,7 @@ type fakeConn struct {
 	device, peer     string
 	err              error
 	window           unit.Bytes
+	minRTT           time.Duration
 	aborted          bool
 }
 
@@ -38,6 +40,8 @@ func (c *fakeConn) Carried() (in, out, pending unit.Bytes, err error) {
 }
 
 func (c *fakeConn) Peer() string { return c.peer }
+
+func (c *fakeConn) Probe() (estimate.Hop, error) { return estimate.Hop{MinRTT: c.minRTT}, nil }
 
 func (c *fakeConn) LimitWindow(n unit.Bytes) error {
 	c.window = n

@@ -216,6 +216,9 @@ const (
 	windowThreshold = 64 * unit.MB
 	windowDivisor   = 4
 	minWindow       = 4 * unit.KB
+	// On a busy machine a check may come maxLateness late. Until then at most half of the room is
+	// carried.
+	maxLateness = 100 * time.Millisecond
 )
 
 // Enforcement returns how to enforce the cap of a link that now carries rate: when to check again,
@@ -232,4 +235,15 @@ func (a Allowance) Enforcement(rate unit.Rate) (again time.Duration, window unit
 		window = max(a.Room/windowDivisor, minWindow)
 	}
 	return min(again, maxCheckInterval), window
+}
+
+// ConnWindow returns the bound on the bytes in flight over one of several connections, of a bound
+// from Enforcement for all of them. rtt is the round trip of the connection over empty queues; 0:
+// unknown. In each round trip a connection carries what its window holds, so a short one gets less.
+func (a Allowance) ConnWindow(window unit.Bytes, conns int, rtt time.Duration) unit.Bytes {
+	if rtt > 0 {
+		perLateness := unit.Bytes(float64(a.Room) / 2 * float64(rtt) / float64(maxLateness))
+		window = min(window, max(perLateness, minWindow))
+	}
+	return max(window/unit.Bytes(conns), 1)
 }

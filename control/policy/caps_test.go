@@ -180,12 +180,19 @@ func spend(rate unit.Rate, rtt time.Duration, size Volume, conns unit.Bytes) (ca
 				return carried, now
 			}
 			again, w := a.Enforcement(unit.RateOf(carried-seen, max(now-next, step)))
-			seen, window = carried, w
-			next = now + again + time.Duration(r.IntN(3))*step // it is late at times
+			seen, window = carried, 0
+			if w > 0 {
+				window = a.ConnWindow(w, int(conns), rtt)
+			}
+			late := r.IntN(3) // steps
+			if r.IntN(4) == 0 {
+				late = r.IntN(int(maxLateness / step)) // on a busy machine
+			}
+			next = now + again + time.Duration(late)*step
 		}
 		may := 6 * unit.MB
 		if window > 0 {
-			may = min(may, conns*max(window/conns, 2*unit.KB))
+			may = min(may, conns*max(window, 2*unit.KB))
 		}
 		edge = max(edge, carried+may) // nothing is taken back
 		n := min(rate.Bytes(step), edge-sent)
