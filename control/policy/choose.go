@@ -44,15 +44,25 @@ type Demand struct {
 	// BackloggedFor is how long the stream has had sendable bytes without a pause: its subflows
 	// take no more.
 	BackloggedFor time.Duration
+	// More is how many bytes of the present message are expected beyond the pending ones, if
+	// MoreKnown.
+	More      unit.Bytes
+	MoreKnown bool
 	// Upload reports that the primary sends.
 	Upload bool
 }
 
-// expectedBytes estimates how much the stream will send: the pending bytes, and as many again as it
-// sent without a pause. The size of a download is unknown, but sizes are such that a long one tends
-// to last (Crovella, Bestavros: "Self-Similarity in World Wide Web Traffic", 1997). A stream that
-// one subflow carries easily pauses often, and so stays small.
-func (d Demand) expectedBytes() unit.Bytes { return d.Pending + d.Burst }
+// expectedBytes estimates how much the stream will send: the pending bytes, and those that are
+// known to follow. If that is not known, as many are expected to follow as it sent without a pause.
+// The size of a download is unknown, but sizes are such that a long one tends to last (Crovella,
+// Bestavros: "Self-Similarity in World Wide Web Traffic", 1997). A stream that one subflow carries
+// easily pauses often, and so stays small.
+func (d Demand) expectedBytes() unit.Bytes {
+	if d.MoreKnown {
+		return d.Pending + d.More
+	}
+	return d.Pending + d.Burst
+}
 
 // Tuning of ChooseSubflows, ours.
 const (

@@ -162,6 +162,27 @@ func TestChooseGrowsWithTheBurst(t *testing.T) {
 	}
 }
 
+// TestChooseExpects checks that bytes which are known to follow count, in place of as many again as
+// were sent.
+func TestChooseExpects(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		d    Demand
+		both bool
+	}{
+		{"64 KB", Demand{Pending: 64 * unit.KB}, false},
+		{"2 MB will follow", Demand{Pending: 64 * unit.KB, More: 2 * unit.MB, MoreKnown: true}, true},
+		{"2 MB were sent", Demand{Pending: 16 * unit.KB, Burst: 2 * unit.MB}, true},
+		{"nothing will follow 2 MB", Demand{Pending: 16 * unit.KB, Burst: 2 * unit.MB, MoreKnown: true}, false},
+	} {
+		subflows := []Subflow{newOwnSubflow(8*unit.Mbps, wire.RadioWiFi), helper(5*unit.Mbps, wire.RadioCellular)}
+		ChooseSubflows(subflows, c.d)
+		if !subflows[0].Allowed || subflows[1].Allowed != c.both {
+			t.Errorf("%s: %v %v; want both %v", c.name, subflows[0].Allowed, subflows[1].Allowed, c.both)
+		}
+	}
+}
+
 // TestChooseStays: near the edge a choice does not go back and forth, and it
 // does end.
 func TestChooseStays(t *testing.T) {

@@ -3,6 +3,8 @@
 package policy
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"mpbond/base/unit"
@@ -117,13 +119,11 @@ func (l *Locations) Trim() {
 
 // keepLatest drops the entries unseen for longest until at most limit are left.
 func keepLatest[V any](m map[string]V, limit int, last func(V) time.Time) {
-	for len(m) > limit {
-		drop, found := "", false
-		for k, v := range m {
-			if !found || last(v).Before(last(m[drop])) {
-				drop, found = k, true
-			}
-		}
-		delete(m, drop)
+	if len(m) <= limit {
+		return
+	}
+	names := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return last(m[a]).Compare(last(m[b])) })
+	for _, name := range names[:len(names)-limit] {
+		delete(m, name)
 	}
 }

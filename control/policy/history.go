@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"mpbond/base/unit"
+)
+
+// Bounds of History.
+const (
+	maxDestinations = 2048 // up to an eighth more may wait to be dropped
+	// maxRemembered is how many of the latest messages of a destination count. After eight messages
+	// of a new habit the median is one of them.
+	maxRemembered = 15
+)
+
+const (
+	// errorWeight is the weight of the latest message in a mean error.
+	errorWeight = 0.2
+	// maxHistoryError is the greatest mean error, in powers of two, with which sizes are expected:
+	// half or double the size.
+	maxHistoryError = 1.0
+	// firstGuess is the size that is expected of a message before its first byte, where no history
+	// says more: about what a sender writes at once.
+	firstGuess = 16 * unit.KB
+)
+
+// History stores the sizes of messages from and to destinations, so that a choice need not wait
+// until a transfer has shown its size. See Messages for what a message is. A destination is an opaque
+// name of an app, a host and a direction, which reveals none of these. The JSON is the format of the
+// primary's file. The zero History is empty.
+type History struct {
+	List map[string]*Destination `json:"destinations,omitempty"`
+}
+
+// Destination holds the latest messages of one destination.
+type Destination struct {
+	Last  time.Time    `json:"last"`
+	Sizes []unit.Bytes `json:"sizes"` // oldest first
+	// OwnError and PlainError are mean errors, in powers of two, of what was expected of earlier
+	// messages: from the history, and without it, as many bytes again as had been sent.
+	OwnError   float64 `json:"own_error"`
+	PlainError float64 `json:"plain_error"`
+}
+
+// Lookup returns what is known of a destination, nil if nothing is.
+func (h *History) Lookup(name string) *Destination { return h.List[name] }
+
+// Record adds a message of a size.
+func (h *History) Record(now time.Time, name string, size unit.Bytes) {
+	if size <= 0 || name == "" || len(name) > maxName {
+		return
+	}
+	if h.List == nil {
+		h.List = map[string]*Destination{}
+	}
+	d := h.List[name]
+	if d == nil {
+		d = &Destination{}
+		h.List[name] = d
+	}
+	d.Last = now.Round(0) // as read from a file: without a monotonic clock
+	d.recordErrors(size)
+	d.Sizes = append(d.Sizes, size)
+	if n := len(d.Sizes); n > maxRemembered {
+		d.Sizes = slices.Delete(d.Sizes, 0, n-maxRemembered)
+	}
+	if len(h.List) > maxDestinations+maxDestinations/8 { // dropping some at a time is cheaper
+		h.Trim(now)
+	}
+}
+
+// recordErrors records how wrong both expectations would have been of a message of a size: before
+// its first byte, and whenever it had doubled.
+func (d *Destination) recordErrors(size unit.Bytes) {
+	own, plain, n := 0.0, 0.0, 0.0
+	for sent := unit.Bytes(0); sent < size; sent = max(2*sent, firstGuess) {
+		guess := max(sent, firstGuess)
+		left := size - sent
+		p := powersApart(guess, left)
+		plain += p
+		if more, known := d.typicalBeyond(sent); known {
+			own += powersApart(more, left)
+		} else {
+			own += p
+		}
+		n++
+	}
+	d.PlainError += errorWeight * (plain/n - d.PlainError)
+	if len(d.Sizes) > 0 { // else nothing was expected
+		d.OwnError += errorWeight * (own/n - d.OwnError)
+	}
+}
+
+// powersApart returns how many powers of two are between two sizes.
+func powersApart(a, b unit.Bytes) float64 {
+	return math.Abs(math.Log2(float64(max(a, 1)) / float64(max(b, 1))))
+}
+
+// typicalBeyond returns the median of what messages longer than sent had left then. known is false
+// if there were none.
+func (d *Destination) typicalBeyond(sent unit.Bytes) (more unit.Bytes, known bool) {
+	var room [maxRemembered]unit.Bytes
+	longer := room[:0]
+	for _, size := range d.Sizes {
+		if size > sent {
+			longer = append(longer, size)
+		}
+	}
+	if len(longer) == 0 {
+		return 0, false
+	}
+	slices.Sort(longer)
+	return longer[len(longer)/2] - sent, true
+}
+
+// ExpectBeyond returns how many bytes are expected of a message after sent ones, if such
+// expectations were right, and better than those without a history. Else ok is false.
+func (d *Destination) ExpectBeyond(sent unit.Bytes) (more unit.Bytes, ok bool) {
+	if d == nil || len(d.Sizes) < 2 || d.OwnError >= d.PlainError {
+		return 0, false
+	}
+	// The mean began with 0, before the second message. This much of its weight is of messages.
+	if seen := 1 - math.Pow(1-errorWeight, float64(len(d.Sizes)-1)); d.OwnError > seen*maxHistoryError {
+		return 0, false
+	}
+	return d.typicalBeyond(sent)
+}
+
+// Clone returns a copy that shares nothing with the history.
+func (h *History) Clone() History {
+	c := History{List: make(map[string]*Destination, len(h.List))}
+	for name, d := range h.List {
+		other := *d
+		other.Sizes = slices.Clone(d.Sizes)
+		c.List[name] = &other
+	}
+	return c
+}
+
+// Trim drops malformed destinations, and those unseen for longest beyond the bound. Call it after
+// reading a file.
+func (h *History) Trim(now time.Time) {
+	now = now.Round(0)
+	for name, d := range h.List {
+		if d == nil || !d.isWellFormed() || len(name) > maxName {
+			delete(h.List, name)
+		} else if d.Last.After(now) { // the clock was ahead
+			d.Last = now
+		}
+	}
+	keepLatest(h.List, maxDestinations, func(d *Destination) time.Time { return d.Last })
+}
+
+// isWellFormed reports whether what was read from a file can be one of Record.
+func (d *Destination) isWellFormed() bool {
+	const most = 64 // powers of two
+	return len(d.Sizes) > 0 && len(d.Sizes) <= maxRemembered && slices.Min(d.Sizes) > 0 &&
+		d.OwnError >= 0 && d.OwnError < most && d.PlainError >= 0 && d.PlainError < most
+}
