@@ -19,7 +19,7 @@ const maxNotices = 256
 type controlQueue struct {
 	frames       []controlFrame
 	repeated     typeSet        // as Stream.repeated, for frames of the bond
-	notices      []wire.Frame   // FLOW_END, FLOW_REFUSED, CHOICE and RATE
+	notices      []wire.Frame   // FLOW_END, FLOW_REFUSED, CHOICE, RATE and EXPECT
 	repeatedFrom wire.SubflowID // the late subflow that carries the newest repetitions already
 }
 
@@ -65,6 +65,22 @@ func (q *controlQueue) queueNotice(f wire.Frame) {
 	}
 }
 
+// queueExpect queues an EXPECT in place of a waiting one of its stream, and reports whether it did. Other
+// notices matter more: half of the room is for them.
+func (q *controlQueue) queueExpect(f wire.Expect) bool {
+	for i, other := range q.notices {
+		if e, ok := other.(wire.Expect); ok && e.Stream == f.Stream {
+			q.notices[i] = f
+			return true
+		}
+	}
+	if len(q.notices) >= maxNotices/2 {
+		return false
+	}
+	q.notices = append(q.notices, f)
+	return true
+}
+
 // hasNoticeRoom reports whether queueNotice would queue a notice.
 func (q *controlQueue) hasNoticeRoom() bool { return len(q.notices) < maxNotices }
 
@@ -80,8 +96,8 @@ func (q *controlQueue) repeatedTypes(s *Stream) *typeSet {
 	return &s.repeated
 }
 
-// isRepeatedFrom reports whether a repetition waits that the subflow carries already: it must go over
-// another one.
+// isRepeatedFrom reports whether a repetition waits that the subflow carries already: it must go
+// over another one.
 func (q *controlQueue) isRepeatedFrom(id wire.SubflowID) bool {
 	return len(q.frames) > 0 && q.repeatedFrom == id
 }

@@ -60,6 +60,9 @@ type permission struct {
 	// Then all are permitted, so that the stream does not wait for one that never works again.
 	allowsAll bool
 	burst     unit.Bytes // bytes given to subflows since none were left to send
+	// expectedEnd is where the present message is expected to end; 0: unknown. expectedAt is the
+	// position at which that was expected.
+	expectedAt, expectedEnd wire.DataSeq
 	// backloggedSince is when the stream first asked for a subflow, for bytes that have been
 	// sendable without a pause since.
 	backloggedSince time.Time
@@ -126,8 +129,8 @@ func (f *subflowFilter) explainedReason(perm *permission, now time.Time) string 
 // guideView returns the subflow as a guide sees it, without InUse.
 func (p *subflow) guideView(now time.Time) GuideSubflow {
 	n := p.est.EstimateAt(now)
-	return GuideSubflow{ID: p.id, Rate: n.Th, Known: n.RateKnown, RTT: n.SRTT, Delay: n.PAD, Spread: n.Spread,
-		Loss: n.Loss, QuietFor: now.Sub(p.lastActive)}
+	return GuideSubflow{ID: p.id, Rate: n.Th, Known: n.RateKnown, RTT: n.SRTT, MinRTT: n.MinRTT,
+		Delay: n.PAD, Spread: n.Spread, Loss: n.Loss, QuietFor: now.Sub(p.lastActive)}
 }
 
 // refreshSmallAnswer refreshes the answer for small data.
@@ -148,15 +151,15 @@ func (f *subflowFilter) guideAppliesTo(perm *permission) bool {
 }
 
 // refreshPermission refreshes the guide's answer for stream id. It is called before each segment.
-// pending is the number of bytes to send.
-func (f *subflowFilter) refreshPermission(id wire.StreamID, perm *permission, pending unit.Bytes, now time.Time) {
+// d is the demand of the stream, without BackloggedFor.
+func (f *subflowFilter) refreshPermission(id wire.StreamID, perm *permission, d Demand, now time.Time) {
 	if !f.guideAppliesTo(perm) {
 		return
 	}
 	if perm.backloggedSince.IsZero() {
 		perm.backloggedSince = now
 	}
-	d := Demand{pending, perm.burst, now.Sub(perm.backloggedSince)}
+	d.BackloggedFor = now.Sub(perm.backloggedSince)
 	f.refreshAnswer(&perm.answer, f.classes.findGroupClass(perm.group), d, now)
 	if f.reports != nil && f.reports.hasNoticeRoom() {
 		if c, ok := perm.changedChoice(id, now); ok {

@@ -64,7 +64,7 @@ func TestSubflowFilterPermits(t *testing.T) {
 		if c.silent > 0 {
 			f.subflows.subflowByID(c.silent).silentSince = start
 		}
-		f.refreshPermission(1, &c.permission, unit.MB, start)
+		f.refreshPermission(1, &c.permission, Demand{Pending: unit.MB}, start)
 		var got []wire.SubflowID
 		view := []sched.Subflow{{ID: 1}, {ID: 2}, {ID: 3}}
 		for _, p := range f.appendPermitted(nil, view, &c.permission) {
@@ -105,7 +105,7 @@ func TestSubflowFilterAsks(t *testing.T) {
 	} {
 		before := g.asked
 		c.do()
-		if f.refreshPermission(1, &r, c.bytes, now); g.asked > before != c.asks {
+		if f.refreshPermission(1, &r, Demand{Pending: c.bytes}, now); g.asked > before != c.asks {
 			t.Errorf("%s: asked %d times", c.name, g.asked-before)
 		}
 	}
@@ -127,7 +127,7 @@ func TestSubflowFilterOther(t *testing.T) {
 	}
 	g := &countingGuide{allow: []wire.SubflowID{2}}
 	f.replaceGuide(g)
-	f.refreshPermission(1, &r, 0, start)
+	f.refreshPermission(1, &r, Demand{}, start)
 	g.allow = []wire.SubflowID{3} // as soon as it is asked about the bytes in flight too
 	if !f.permitsOtherSubflow(&r, one, unit.MB, 0, start) || g.asked != 2 {
 		t.Errorf("the guide was asked %d times", g.asked)

@@ -36,7 +36,9 @@ type GuideSubflow struct {
 	Rate  unit.Rate // its throughput
 	Known bool      // Rate was measured while it was the limit; else it is a guess
 	RTT   time.Duration
-	Delay time.Duration // PAD
+	// MinRTT is the least round trip that was measured end to end; 0 if it is unknown.
+	MinRTT time.Duration
+	Delay  time.Duration // PAD
 	// Spread is the mean deviation of the round trip of its first hop. Loss is the share of packets
 	// that hop sent again lately.
 	Spread time.Duration
@@ -55,6 +57,52 @@ type Demand struct {
 	Burst   unit.Bytes // bytes given to subflows since the stream had none left to send
 	// BackloggedFor is how long the stream has had sendable bytes without a pause.
 	BackloggedFor time.Duration
+	// More is how many bytes of the present message are expected beyond the pending ones, if
+	// MoreKnown.
+	More      unit.Bytes
+	MoreKnown bool
+}
+
+// ExpectSendEnd sets where the message is expected to end that the app writes now, 0 if that is
+// unknown. at is how many bytes it has written.
+func (s *Stream) ExpectSendEnd(at, end wire.DataSeq) {
+	s.permission.expectedAt, s.permission.expectedEnd = at, end
+}
+
+// ExpectReceiveEnd sends the other end where the message is expected to end that it sends now, 0 if
+// that is unknown. at is how many bytes the app has read. It reports whether that was queued; the
+// other end may not get it even then.
+func (s *Stream) ExpectReceiveEnd(at, end wire.DataSeq) bool {
+	return s.bond.control.queueExpect(wire.Expect{Stream: s.id, At: at, End: end})
+}
+
+// endSlack is the part of its expected bytes by which a message may be longer, and is still about to
+// end.
+const endSlack = 8
+
+// demandOf returns the demand of the stream if that many bytes are pending, without BackloggedFor.
+func (s *Stream) demandOf(pending unit.Bytes) Demand {
+	d := Demand{Pending: pending, Burst: s.permission.burst}
+	at, end, written := s.permission.expectedAt, s.permission.expectedEnd, s.send.end
+	switch {
+	case s.finSet:
+		d.MoreKnown = true
+	case end <= at: // unknown
+	case written <= end:
+		d.More, d.MoreKnown = unit.Bytes(end-written), true
+	case written-end <= (end-at)/endSlack:
+		d.MoreKnown = true
+	}
+	return d
+}
+
+// UsedSubflows returns the subflows that the stream may use in a direction, by the last answer;
+// none for all. At the primary it knows those of the other direction as the server reported them.
+func (s *Stream) UsedSubflows(sent bool) []wire.SubflowID {
+	if sent {
+		return slices.Clone(s.permission.answer.subflows)
+	}
+	return slices.Clone(s.permission.choice.Subflows)
 }
 
 // ListGuideSubflows returns the subflows that are not silent as a guide sees them.

@@ -30,6 +30,7 @@ var frameHandlers = [256]frameHandler{
 	wire.TypeChoice:    {handle: (*Bond).receiveChoice, needsNoAck: true},
 	wire.TypeTrain:     {handle: (*Bond).receiveTrain},
 	wire.TypeRate:      {handle: (*Bond).receiveRate, needsNoAck: true},
+	wire.TypeExpect:    {handle: openerOnly(wire.TypeExpect, (*Bond).receiveExpect), needsNoAck: true},
 
 	wire.TypeData: {handle: streamHandler(wire.ParseData, func(f wire.Data) wire.StreamID { return f.Stream },
 		(*Stream).receiveStreamData)},
@@ -208,6 +209,16 @@ func (b *Bond) receiveChoice(_ *subflow, payload []byte, _ time.Time) error {
 	f, err := wire.ParseChoice(payload)
 	if s := b.streams.all[f.Stream]; err == nil && s != nil && b.cfg.OpensStreams {
 		s.permission.choice = f
+	}
+	return err
+}
+
+// receiveExpect stores where the primary expects a message to end. It ignores older expectations that
+// come late over another subflow.
+func (b *Bond) receiveExpect(_ *subflow, payload []byte, _ time.Time) error {
+	f, err := wire.ParseExpect(payload)
+	if s := b.streams.all[f.Stream]; err == nil && s != nil && f.At >= s.permission.expectedAt {
+		s.ExpectSendEnd(f.At, f.End)
 	}
 	return err
 }

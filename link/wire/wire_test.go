@@ -4,6 +4,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net/netip"
@@ -25,6 +26,7 @@ var frames = []struct {
 		Terms: Terms{RadioCellular, true, TierBackup, 5e6, 70 * time.Millisecond}, Device: "phone"}, wrap(ParseJoin)},
 	{Join{Version: Version, Subflow: 1, Device: "laptop"}, wrap(ParseJoin)},
 	{InitOK{Radio: RadioBluetooth}, wrap(ParseInitOK)},
+	{Expect{Stream: 300, At: 1000, End: 512_000}, wrap(ParseExpect)},
 	{Choice{Stream: 300, Subflows: []SubflowID{1, 300}, Reason: "why not"}, wrap(ParseChoice)},
 	{Train{Left: 9, Padding: 1300}, wrap(ParseTrain)},
 	{Rate{Subflow: 300, Rate: 5e6, RTT: 70 * time.Millisecond}, wrap(ParseRate)},
@@ -165,6 +167,21 @@ func TestTreatOutOfRange(t *testing.T) {
 		}
 	}
 	if f, err := ParseClassUpdate([]byte{1, 1, byte(modeCount) - 1, 127}); err != nil {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// TestExpectOutOfRange checks that positions beyond the limit are malformed.
+func TestExpectOutOfRange(t *testing.T) {
+	build := func(at, end DataSeq) []byte {
+		return binary.AppendUvarint(binary.AppendUvarint([]byte{1}, uint64(at)), uint64(end))
+	}
+	for _, b := range [][]byte{build(0, MaxSeq+1), build(MaxSeq+1, 0)} {
+		if f, err := ParseExpect(b); !errors.Is(err, ErrMalformed) {
+			t.Errorf("% x: %+v, %v", b, f, err)
+		}
+	}
+	if f, err := ParseExpect(build(MaxSeq, MaxSeq)); err != nil || f.End != MaxSeq {
 		t.Errorf("%+v, %v", f, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/control/policy"
 	"mpbond/core/bond"
 	"mpbond/link/wire"
 	"mpbond/node/endpoint"
@@ -58,6 +59,15 @@ func TestByPolicy(t *testing.T) {
 	wifi.Tier = wire.TierBackup
 	if !ask(true, 100) {
 		t.Error("data that costs money is used although a helper works")
+	}
+}
+
+// TestPolicyDemand checks that package policy gets all that a bond knows of a demand.
+func TestPolicyDemand(t *testing.T) {
+	d := bond.Demand{Pending: 1, Burst: 2, BackloggedFor: 3, More: 4, MoreKnown: true}
+	want := policy.Demand{Pending: 1, Burst: 2, BackloggedFor: 3, More: 4, MoreKnown: true, Upload: true}
+	if got := (&ByPolicy{Upload: true}).policyDemand(d); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

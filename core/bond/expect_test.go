@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bond
+
+import (
+	"testing"
+
+	"mpbond/base/unit"
+	"mpbond/link/wire"
+)
+
+// TestDemandOfExpectation checks what the demand of a stream says of bytes that are not written yet.
+func TestDemandOfExpectation(t *testing.T) {
+	s := &Stream{send: sendBuffer{end: 1000}}
+	expect := func(what string, more unit.Bytes, known bool) {
+		t.Helper()
+		if d := s.demandOf(200); d.Pending != 200 || d.More != more || d.MoreKnown != known {
+			t.Errorf("%s: %+v; want %d more, known %v", what, d, more, known)
+		}
+	}
+	expect("nothing is expected", 0, false)
+	s.ExpectSendEnd(1000, 1800)
+	expect("800 bytes", 800, true)
+	s.send.end = 1400
+	expect("400 of them are written", 400, true)
+	s.send.end = 1800
+	expect("all are written", 0, true)
+	s.send.end = 1900
+	expect("an eighth more", 0, true)
+	s.send.end = 1901
+	expect("even more", 0, false)
+	s.ExpectSendEnd(1901, 5000)
+	expect("another message", 3099, true)
+	s.ExpectSendEnd(1901, 0)
+	expect("nothing is expected any more", 0, false)
+	s.ExpectSendEnd(5000, 2000)
+	expect("an end before the beginning", 0, false)
+	s.ExpectSendEnd(1901, 5000)
+	s.finSet = true
+	expect("the app has ended", 0, true)
+}
+
+// expectingGuide allows all subflows, and keeps the demands with a known size.
+type expectingGuide struct{ demands []Demand }
+
+func (g *expectingGuide) AllowSubflows(subflows []GuideSubflow, d Demand) string {
+	if d.MoreKnown {
+		g.demands = append(g.demands, d)
+	}
+	for i := range subflows {
+		subflows[i].Allowed = true
+	}
+	return "test"
+}
+
+// TestExpectReceiveEnd checks that what the primary expects of a download reaches the guide of the
+// server, for the first answer and while another one arrives, and that the primary refuses EXPECT.
+func TestExpectReceiveEnd(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	g := &expectingGuide{}
+	n.ends[1].SetGuide(g)
+	const size = 16 * unit.MB // more than the server buffers
+	tr := &transfer{size: int(size)}
+	tr.talk[1].Bytes = tr.size
+	n.open(tr)
+	if !tr.s[0].ExpectReceiveEnd(0, wire.DataSeq(size)) {
+		t.Error("the first expectation is not queued")
+	}
+	n.run(func() bool { return tr.read > int(size/4) })
+	at := wire.DataSeq(tr.read)
+	if len(g.demands) == 0 || g.demands[0].More+g.demands[0].Pending > size {
+		t.Errorf("the server's guide was asked about %+v", g.demands)
+	}
+	before := len(g.demands)
+	tr.s[0].ExpectReceiveEnd(at, wire.DataSeq(2*size))
+	n.run(func() bool { return tr.read > int(size/2) })
+	if last := g.demands[len(g.demands)-1]; len(g.demands) == before || last.More < size {
+		t.Errorf("after the second expectation the server's guide was asked about %+v", last)
+	}
+	s := n.ends[1].streams.all[tr.s[0].id]
+	late := wire.Expect{Stream: s.id, At: at - 1, End: 5 * wire.DataSeq(size)}
+	if err := n.ends[1].receiveExpect(nil, late.AppendPayload(nil), n.now); err != nil ||
+		s.permission.expectedEnd != 2*wire.DataSeq(size) {
+		t.Errorf("after an older expectation %d is expected, %v", s.permission.expectedEnd, err)
+	}
+	n.run(func() bool { return tr.s[0].Done() })
+	f := wire.Expect{Stream: tr.s[0].id, End: 5}
+	if err := n.ends[0].ReceiveFrame(1, f.Type(), f.AppendPayload(nil), n.now); err == nil {
+		t.Error("the primary takes an EXPECT")
+	}
+	for what, id := range map[string]wire.StreamID{"an ended stream": tr.s[0].id, "one that was never opened": 999} {
+		f.Stream = id
+		if err := n.ends[1].ReceiveFrame(1, f.Type(), f.AppendPayload(nil), n.now); err != nil {
+			t.Errorf("of %s: %v", what, err)
+		}
+	}
+}
+
+// TestExpectReplacesWaiting checks that a stream has one waiting EXPECT at most, and that these
+// leave room for other notices.
+func TestExpectReplacesWaiting(t *testing.T) {
+	var q controlQueue
+	q.queueNotice(wire.FlowEnd{Flow: 1})
+	for end := range wire.DataSeq(100) {
+		q.queueExpect(wire.Expect{Stream: 1, End: end})
+		q.queueExpect(wire.Expect{Stream: 2, End: end})
+	}
+	if len(q.notices) != 3 || q.notices[1] != (wire.Expect{Stream: 1, End: 99}) {
+		t.Errorf("%d notices wait: %+v", len(q.notices), q.notices)
+	}
+	for id := range wire.StreamID(2 * maxNotices) {
+		q.queueExpect(wire.Expect{Stream: id})
+	}
+	if len(q.notices) != maxNotices/2 || !q.hasNoticeRoom() {
+		t.Errorf("%d notices wait", len(q.notices))
+	}
+	if !q.queueExpect(wire.Expect{Stream: 1, End: 5}) || q.queueExpect(wire.Expect{Stream: 9999}) {
+		t.Error("what is queued and what is dropped is not reported")
+	}
+}
