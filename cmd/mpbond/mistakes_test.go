@@ -27,6 +27,7 @@ func TestMistakes(t *testing.T) {
 			"mpbond helper --help"},
 		{"play http://h/live.m3u8", "", cli.ExitUsage, "`mpbond play` does not take \"http://h/live.m3u8\"",
 			"mpbond play --help"},
+		{"usage --csv --days", "", cli.ExitUsage, "--csv and --days exclude each other", "mpbond usage --help"},
 		{"server --listen 127.0.0.1:0 extra", "", cli.ExitUsage, "does not take \"extra\"", "mpbond server --help"},
 		{"usage --month", "", cli.ExitUsage, "unknown flag: --month", "mpbond usage --help"},
 		{"primary --interface", "", cli.ExitUsage, "flag needs an argument: --interface", "mpbond primary --help"},

@@ -53,7 +53,7 @@ func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Write
 		return ExitOK
 	}
 	// What fails before a command starts is an error of the command line.
-	unstarted := !*started || cmd.ValidateRequiredFlags() != nil
+	unstarted := !*started || cmd.ValidateRequiredFlags() != nil || cmd.ValidateFlagGroups() != nil
 	if unstarted || fault.Is(err, fault.Usage) && fault.HintOf(err) == "" {
 		if unstarted {
 			err = explainArgs(cmd, err)
@@ -63,8 +63,9 @@ func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Write
 	return p.reportError(ctx, stderr, cmd, err)
 }
 
-// explainArgs names the missing or unexpected argument if err is about the number of arguments, and
-// the format if err is about a time. It returns other errors unchanged.
+// explainArgs names the missing or unexpected argument if err is about the number of arguments, the
+// flags if err is about some that exclude each other, and the format if it is about a time. It
+// returns other errors unchanged.
 func explainArgs(cmd *cobra.Command, err error) error {
 	given, text := cmd.Flags().Args(), err.Error()
 	var own interface{ ExitCode() int }
@@ -73,6 +74,10 @@ func explainArgs(cmd *cobra.Command, err error) error {
 		return err
 	case strings.HasPrefix(text, "unknown command") && !cmd.HasSubCommands() && len(given) > 0:
 		return fmt.Errorf("`%s` does not take %q", cmd.CommandPath(), given[0])
+	case cmd.ValidateFlagGroups() != nil && strings.HasPrefix(text, "if any flags in the group"):
+		_, list, _ := strings.Cut(text, "; [")
+		list, _, _ = strings.Cut(list, "]")
+		return fmt.Errorf("--%s exclude each other", strings.Join(strings.Fields(list), " and --"))
 	case strings.Contains(text, ": time: "):
 		flag, _, _ := strings.Cut(text, ": time: ")
 		return fmt.Errorf("%s: write a time with its unit, like 60s", flag)
