@@ -2,13 +2,35 @@
 
 package api
 
-import "mpbond/base/unit"
+import (
+	"time"
+
+	"mpbond/base/unit"
+)
 
 // Advice says which subflows would carry a transfer that began now, and what other sets of subflows
 // would take. To compute it sends nothing.
 type Advice struct {
 	Subflows  []AdvisedSubflow  `json:"subflows"`
 	Transfers []AdvisedTransfer `json:"transfers"`
+}
+
+// PastForecasts says how right forecasts were.
+type PastForecasts struct {
+	// MedianErrorPercent is the median error of Forecasts.
+	MedianErrorPercent float64 `json:"median_error_percent"`
+	// Forecasts are those of the last answers that arrived, at most 200, the newest first.
+	Forecasts []CheckedForecast `json:"forecasts"`
+}
+
+// CheckedForecast is the forecast of an answer, made when its first 16 KB had arrived, and what
+// came of it.
+type CheckedForecast struct {
+	At              time.Time  `json:"at"`
+	Bytes           unit.Bytes `json:"bytes"`    // beyond the first 16 KB
+	Subflows        int        `json:"subflows"` // how many it could use
+	Seconds         float64    `json:"seconds"`
+	ExpectedSeconds float64    `json:"expected_seconds"`
 }
 
 // AdvisedSubflow describes a subflow, as far as it is known at this place.

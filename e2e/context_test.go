@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -97,8 +98,21 @@ func TestHelpersRadioSleeps(t *testing.T) {
 			t.Errorf("%q is not in the advice:\n%s", want, advice)
 		}
 	}
+	rig.Eventually(t, func() error { // the stream ends a round trip after curl
+		var past api.PastForecasts
+		err := json.Unmarshal([]byte(n.Must("primary", n.Mpbond, "advise", "--history", "--json")), &past)
+		if err == nil && (len(past.Forecasts) == 0 || past.Forecasts[0].Bytes < 4_500_000 ||
+			past.Forecasts[0].Bytes > 5_000_000 || past.Forecasts[0].Seconds <= 0 || past.Forecasts[0].ExpectedSeconds <= 0) {
+			return fmt.Errorf("5 MB are not in the history: %+v", past)
+		}
+		return err
+	})
 
 	n.processIn("primary").End(syscall.SIGTERM)
+	history, err := os.ReadFile(filepath.Join(n.Dir, "primary", "history.json"))
+	if err != nil || !strings.Contains(string(history), `"sizes"`) || strings.Contains(string(history), n.web4) {
+		t.Errorf("%s: %v", history, err)
+	}
 	data, err := os.ReadFile(filepath.Join(n.Dir, "primary", "places.json"))
 	if err != nil || !strings.Contains(string(data), `"phone"`) || !strings.Contains(string(data), `"laptop"`) {
 		t.Errorf("%s: %v", data, err)

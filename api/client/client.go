@@ -122,6 +122,17 @@ func (c *Client) Advice(ctx context.Context, size unit.Bytes, upload bool) (a ap
 	return a, err
 }
 
+// PastForecasts returns how right the primary's forecasts were.
+func (c *Client) PastForecasts(ctx context.Context) (h api.PastForecasts, err error) {
+	err = c.getJSON(ctx, "/v2/advice/history", &h)
+	return h, err
+}
+
+// ForgetHistory removes what the primary remembers of destinations, and past forecasts.
+func (c *Client) ForgetHistory(ctx context.Context) error {
+	return c.requestChange(ctx, http.MethodDelete, "/v2/advice/history", nil)
+}
+
 // Usage returns what the device's links carried.
 func (c *Client) Usage(ctx context.Context) (u api.Usage, err error) {
 	err = c.getJSON(ctx, "/v2/usage", &u)

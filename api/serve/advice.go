@@ -3,6 +3,8 @@
 package serve
 
 import (
+	"net/http"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"mpbond/api"
@@ -23,5 +25,18 @@ func (r Role) registerAdvice(a huma.API) {
 				return x, unsupportedError("advice")
 			}
 			return r.Advice(unit.Bytes(in.Bytes), in.Direction == "up")
+		})
+	registerGet(a, "/v2/advice/history", "how right forecasts were", func(*noInput) (h api.PastForecasts, err error) {
+		if r.PastForecasts == nil {
+			return h, unsupportedError("advice")
+		}
+		return r.PastForecasts(), nil
+	})
+	registerChange(a, http.MethodDelete, "/v2/advice/history",
+		"forget what apps moved from and to destinations, and past forecasts", func(*noInput) error {
+			if r.ForgetHistory == nil {
+				return unsupportedError("advice")
+			}
+			return r.ForgetHistory()
 		})
 }

@@ -35,7 +35,19 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("%s: %d", bad, w.Code)
 		}
 	}
-	if w := asked(Role{Status: exampleStatus}, "GET", "/v2/advice"); w.Code != 501 {
-		t.Errorf("of nobody: %d", w.Code)
+	forgotten := 0
+	r.PastForecasts = func() api.PastForecasts { return api.PastForecasts{MedianErrorPercent: 12} }
+	r.ForgetHistory = func() error { forgotten++; return nil }
+	w := asked(r, "GET", "/v2/advice/history")
+	if w.Code != 200 || !strings.Contains(w.Body.String(), ":12") || forgotten > 0 {
+		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+	if w := asked(r, "DELETE", "/v2/advice/history"); w.Code != 204 || forgotten != 1 {
+		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+	for _, path := range []string{"/v2/advice", "/v2/advice/history"} {
+		if w := asked(Role{Status: exampleStatus}, "GET", path); w.Code != 501 {
+			t.Errorf("%s of nobody: %d", path, w.Code)
+		}
 	}
 }

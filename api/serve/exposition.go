@@ -101,6 +101,11 @@ func (r Role) collectMetrics(now time.Time) *exposition {
 		}
 		e.addMetric(eventMetric, events)
 	}
+	if r.PastForecasts != nil {
+		if past := r.PastForecasts(); len(past.Forecasts) > 0 {
+			e.addMetric(forecastMetric, []sample{{past.MedianErrorPercent / 100, nil}})
+		}
+	}
 	for _, m := range processMetrics() {
 		e.addMetric(m.metric, []sample{m.sample})
 	}

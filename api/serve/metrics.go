@@ -308,6 +308,12 @@ func boolSampleValue(b bool) float64 {
 	return 0
 }
 
+// forecastMetric is the median error of past forecasts.
+var forecastMetric = metric{
+	name: "mpbond_forecast_error_ratio",
+	help: "Median error of the last forecasts of answers, relative to the time that they took.",
+}
+
 // eventMetric counts the events of the feed.
 var eventMetric = metric{
 	name:    "mpbond_events_total",

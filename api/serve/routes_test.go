@@ -268,7 +268,7 @@ func TestUnsupported(t *testing.T) {
 		{"PATCH", "/v2/subflows/b/1", `{"pipe":"x"}`}, {"POST", "/v2/chunk", `{"app":"127.0.0.1:1","bytes":1}`},
 		{"PATCH", "/v2/devices/phone", `{"name":"x"}`}, {"DELETE", "/v2/devices/phone"},
 		{"POST", "/v2/pair", `{"codes":["K7QF-3M2A"]}`}, {"GET", "/v2/pair"}, {"PUT", "/v2/facts", `{}`},
-		{"POST", "/v2/invitation"}} {
+		{"POST", "/v2/invitation"}, {"DELETE", "/v2/advice/history"}} {
 		w := request(r, c[0], c[1], c[2])
 		if w.Code != http.StatusNotImplemented || !strings.Contains(w.Body.String(), `"kind":"unsupported"`) {
 			t.Errorf("%v: %d %s", c, w.Code, w.Body)
@@ -391,7 +391,11 @@ func TestOpenAPI(t *testing.T) {
 // TestMetrics: the format's own parser reads /metrics, and its linter accepts it; every metric has
 // help, type and value.
 func TestMetrics(t *testing.T) {
-	w := request(fullRole(nil), "GET", "/metrics", "")
+	r := fullRole(nil)
+	r.PastForecasts = func() api.PastForecasts {
+		return api.PastForecasts{MedianErrorPercent: 25, Forecasts: make([]api.CheckedForecast, 3)}
+	}
+	w := request(r, "GET", "/metrics", "")
 	text := w.Body.String()
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	if err != nil || w.Code != 200 {
@@ -448,6 +452,9 @@ func TestMetrics(t *testing.T) {
 	}
 	if got := value("mpbond_events_total", "kind=stream_open"); got != 1 {
 		t.Errorf("events: %v", got)
+	}
+	if got := value("mpbond_forecast_error_ratio"); got != 0.25 {
+		t.Errorf("forecasts: %v", got)
 	}
 	if families["go_goroutines"] == nil || families["process_open_fds"] == nil {
 		t.Error("runtime and process are missing")
@@ -521,7 +528,7 @@ func FuzzAPI(f *testing.F) {
 		{"PUT", "/v2/facts",
 			`{"battery_percent":55,"charging":false,"temperature_c":31.5,"link":"cellular","metered":true,"signal_percent":70}`},
 		{"GET", "/v2/plots/subflows?direction=up&span=hour", ""}, {"GET", "/v2/plots/subflows/csv", ""},
-		{"GET", "/v2/usage", ""},
+		{"GET", "/v2/usage", ""}, {"GET", "/v2/advice?bytes=8000&direction=up", ""}, {"DELETE", "/v2/advice/history", ""},
 	} {
 		f.Add(
 			fmt.Appendf(

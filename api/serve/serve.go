@@ -71,6 +71,10 @@ type Role struct {
 	Usage func() api.Usage
 	// Advice returns forecasts for a transfer of a size, or for the usual ones if it is 0.
 	Advice func(size unit.Bytes, upload bool) (api.Advice, error)
+	// PastForecasts returns how right forecasts were.
+	PastForecasts func() api.PastForecasts
+	// ForgetHistory removes what is remembered of destinations, and past forecasts.
+	ForgetHistory func() error
 	// Feed has the events; nil: there are none.
 	Feed *Feed
 	// History has the values of plots; nil: none are kept.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +21,7 @@ import (
 
 func adviseCommand() *cobra.Command {
 	var socket, size string
-	var up, asJSON bool
+	var up, history, forget, asJSON bool
 	cmd := &cobra.Command{
 		Use: "advise", Short: "show which links a transfer would use, and what others would take", Args: cobra.NoArgs,
 		Long: `Show what the primary here knows of its links, and which of them transfers that begin
@@ -29,14 +30,25 @@ one of --size. For each it prints the expected time and energy, those of the oth
 alone and of all together, and why these are not used. It sends nothing.
 
 Rates marked ~ are guesses: nothing was measured at this place yet. Upload rates are
-those of this device; download rates were seen at this place before.`,
+those of this device; download rates were seen at this place before.
+
+--history lists the last answers that arrived, at most 200: how long each took after its
+first 16 KB, and what was expected then. --forget removes what the primary remembers of
+destinations, how much apps usually move from and to each, and that list.`,
 		Example: `  mpbond advise
   mpbond advise --size 8MB
   mpbond advise --size 3MB --up
+  mpbond advise --history
   mpbond advise --json | jq '.transfers[] | {name, sets: .sets[0]}'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			n := unit.Bytes(0)
-			if cmd.Flags().Changed("size") {
+			n, given := unit.Bytes(0), cmd.Flags().Changed
+			switch {
+			case forget && (history || asJSON || up || given("size")):
+				return cli.UsageError("--forget only removes: leave out the other flags")
+			case history && (up || given("size")):
+				return cli.UsageError("--history lists past answers: leave out --size and --up")
+			}
+			if given("size") {
 				var err error
 				if n, err = unit.ParseBytes(size); err != nil {
 					return cli.UsageError("--size: %v", err)
@@ -49,6 +61,19 @@ those of this device; download rates were seen at this place before.`,
 			}
 			c := client.New(cmp.Or(socket, api.SocketPath("primary")))
 			defer c.Close()
+			if forget {
+				return c.ForgetHistory(cmd.Context())
+			}
+			if history {
+				past, err := c.PastForecasts(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return cli.PrintJSON(cmd.OutOrStdout(), past)
+				}
+				return printForecasts(cmd.OutOrStdout(), past)
+			}
 			a, err := c.Advice(cmd.Context(), n, up)
 			if err != nil {
 				return err
@@ -56,12 +81,18 @@ those of this device; download rates were seen at this place before.`,
 			if asJSON {
 				return cli.PrintJSON(cmd.OutOrStdout(), a)
 			}
-			return printAdvice(cmd.OutOrStdout(), a)
+			if err := printAdvice(cmd.OutOrStdout(), a); err != nil {
+				return err
+			}
+			past, _ := c.PastForecasts(cmd.Context()) // older primaries have none
+			return printMedianError(cmd.OutOrStdout(), past)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "ask the primary at this `PATH`")
 	cmd.Flags().StringVar(&size, "size", "", "advise on a transfer of this `SIZE`, such as 20KB or 8MB")
 	cmd.Flags().BoolVar(&up, "up", false, "advise on an upload")
+	cmd.Flags().BoolVar(&history, "history", false, "list the last answers that arrived, with their forecasts")
+	cmd.Flags().BoolVar(&forget, "forget", false, "remove what the primary remembers of destinations, and past forecasts")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }
@@ -101,6 +132,37 @@ func printAdvice(w io.Writer, a api.Advice) error {
 		}
 	}
 	return nil
+}
+
+// printForecasts prints past answers with their forecasts.
+func printForecasts(w io.Writer, h api.PastForecasts) error {
+	if len(h.Forecasts) == 0 {
+		_, err := fmt.Fprintln(w, "no forecast was checked yet: none of the answers had more than 32 KB")
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "TIME\tBYTES\tSUBFLOWS\tTOOK\tEXPECTED")
+	for _, f := range h.Forecasts {
+		fmt.Fprintf(t, "%s\t%v\t%d\t%s\t%s\n", f.At.Local().Format(time.DateTime), f.Bytes, f.Subflows,
+			formatAdvisedTime(f.Seconds), formatAdvisedTime(f.ExpectedSeconds))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printMedianError(w, h)
+}
+
+// printMedianError prints how right the forecasts were, if there were any.
+func printMedianError(w io.Writer, h api.PastForecasts) error {
+	var err error
+	switch n := len(h.Forecasts); n {
+	case 0:
+	case 1:
+		_, err = fmt.Fprintf(w, "\nthe last forecast was wrong by %.0f %%\n", h.MedianErrorPercent)
+	default:
+		_, err = fmt.Fprintf(w, "\nthe last %d forecasts were wrong by %.0f %% in the median\n", n, h.MedianErrorPercent)
+	}
+	return err
 }
 
 // formatAdvisedRate formats a rate; a guess is marked.

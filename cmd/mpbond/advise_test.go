@@ -34,12 +34,36 @@ func TestAdvise(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, &page)
 		}
 	}
+	page.Reset()
+	if err := printForecasts(&page, api.PastForecasts{}); err != nil ||
+		!strings.Contains(page.String(), "no forecast was") {
+		t.Errorf("without forecasts: %q, %v", &page, err)
+	}
+	page.Reset()
+	if err := printForecasts(&page, api.PastForecasts{MedianErrorPercent: 12, Forecasts: []api.CheckedForecast{
+		{Bytes: 512 * unit.KB, Subflows: 2, Seconds: .4, ExpectedSeconds: .45}}}); err != nil ||
+		!strings.Contains(page.String(), "512 KB  2         400 ms  450 ms") ||
+		!strings.Contains(page.String(), "the last forecast was wrong by 12 %") {
+		t.Errorf("with one: %q, %v", &page, err)
+	}
 	newPairedHome(t)
 	expectFailure(t, cli.ExitUsage, "8 apples", "advise --help", "advise", "--size", "8 apples")
 	expectFailure(t, cli.ExitUsage, "at least one byte", "advise --help", "advise", "--size", "0")
 	expectFailure(t, cli.ExitUsage, "--up needs --size", "advise --help", "advise", "--up")
+	for _, other := range [][]string{{"--history"}, {"--up"}, {"--size", "1MB"}} {
+		expectFailure(t, cli.ExitUsage, "leave out the other flags", "advise --help",
+			append([]string{"advise", "--forget"}, other...)...)
+	}
+	expectFailure(t, cli.ExitUsage, "leave out --size", "advise --help", "advise", "--history", "--size", "1MB")
+	expectFailure(t, cli.ExitNoConnection, "not running", "mpbond primary", "advise", "--forget")
 	expectFailure(t, cli.ExitNoConnection, "not running", "mpbond primary", "advise")
 	_, _ = startRole(t, portlessPrimary...)
 	expectFailure(t, cli.ExitFailure, "no subflow is up", "mpbond status", "advise")
+	if code, out, _ := runProgram(t, "advise", "--history"); code != 0 || !strings.Contains(out, "no forecast was") {
+		t.Errorf("without a subflow: %d, %q", code, out)
+	}
+	if code, out, errs := runProgram(t, "advise", "--forget"); code != 0 || out+errs != "" {
+		t.Errorf("--forget: %d, %q, %q", code, out, errs)
+	}
 	expectFailure(t, cli.ExitUsage, "a size of", "1 byte", "advise", "--size", "10000GB")
 }

@@ -19,6 +19,9 @@ func trustFilePath() (string, error) { return cli.InHome("trust.toml") }
 // locationsPath returns the path of what the primary has learnt about locations.
 func locationsPath() (string, error) { return cli.InHome("places.json") }
 
+// historyPath returns the path of what the primary has learnt about destinations.
+func historyPath() (string, error) { return cli.InHome("history.json") }
+
 // deviceFactsPath returns the path of the file by which other programs report facts of this device.
 func deviceFactsPath() (string, error) { return cli.InHome("facts.toml") }
 

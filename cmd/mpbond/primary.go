@@ -113,7 +113,8 @@ on.`,
 				},
 				Streams: e.Streams, Flows: e.Flows, CloseSubflow: e.CloseSubflow, ResetStream: e.ResetStream,
 				ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow, MarkChunk: e.MarkChunk,
-				Policy: policyKeeper(e.Primary), Advice: e.Advice,
+				Policy: policyKeeper(e.Primary), Advice: e.Advice, PastForecasts: e.PastForecasts,
+				ForgetHistory: e.ForgetHistory,
 			})
 		},
 	}
@@ -246,6 +247,12 @@ func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.K
 	}
 	if err != nil {
 		slog.Warn("learnt locations not loaded, starting without them", "err", err)
+	}
+	if path, err = historyPath(); err == nil {
+		err = e.LoadHistory(path)
+	}
+	if err != nil {
+		slog.Warn("history of destinations not loaded, starting without it", "err", err)
 	}
 	if e.apps, err = openAppListeners(cfg); err != nil {
 		return e, err

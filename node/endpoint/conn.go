@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,9 +25,61 @@ type Conn struct {
 
 	openedAt time.Time // when the stream was opened
 	app      appHandle
+	observer Observer // nil: none
 
 	closed                      bool // by Close
 	readDeadline, writeDeadline deadline
+}
+
+// Observer learns what an app moves over a stream. It is called with the endpoint's lock held: it may
+// only take short-lived locks, and must not call the endpoint.
+type Observer interface {
+	// RecordMovedBytes records that the app wrote n bytes (up) or read them.
+	RecordMovedBytes(now time.Time, up bool, n unit.Bytes)
+	// RecordEnd records the end of the stream, once. complete reports that both directions ended
+	// without a reset, and that the app has read everything.
+	RecordEnd(now time.Time, complete bool)
+}
+
+// ObservedStream is what an Observer may call while it is called.
+type ObservedStream struct{ c *Conn }
+
+// App returns the app of the stream, "" while it is unknown.
+func (s ObservedStream) App() string { return s.c.app.internedAppInfo().App }
+
+// ExpectEnd says where the present message of a direction is expected to end, 0 if that is unknown. at
+// is how many bytes the app has moved in that direction. It reports whether it was passed on.
+func (s ObservedStream) ExpectEnd(up bool, at, end wire.DataSeq) bool {
+	if up {
+		s.c.stream.ExpectSendEnd(at, end)
+		return true
+	}
+	return s.c.stream.ExpectReceiveEnd(at, end)
+}
+
+// Candidates returns the subflows that are not silent, with those marked as allowed that the stream
+// may use in a direction.
+func (s ObservedStream) Candidates(up bool) []NamedCandidate {
+	list := s.c.endpoint.candidates()
+	some := s.c.stream.UsedSubflows(up)
+	for i := range list {
+		list[i].Allowed = len(some) == 0 || slices.Contains(some, list[i].ID)
+	}
+	return list
+}
+
+// SetObserver sets the observer of the stream, which newObserver returns.
+func (c *Conn) SetObserver(newObserver func(ObservedStream) Observer) {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	c.observer = newObserver(ObservedStream{c})
+}
+
+// reportMoved reports n bytes to the observer. Endpoint.mu must be held.
+func (c *Conn) reportMoved(up bool, n int) {
+	if c.observer != nil && n > 0 {
+		c.observer.RecordMovedBytes(time.Now(), up, unit.Bytes(n))
+	}
 }
 
 // deadline is a deadline of a net.Conn. Endpoint.mu must be held.
@@ -59,6 +112,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		}
 		n, err := c.stream.Read(p)
 		if n > 0 || err != nil || len(p) == 0 {
+			c.reportMoved(false, n)
 			c.endpoint.handleBondEvents(time.Now())
 			return n, err
 		}
@@ -96,6 +150,7 @@ func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 				c.cond.Wait()
 			}
 		}
+		c.reportMoved(false, n) // before the app can answer
 		c.endpoint.mu.Unlock()
 		todo := list
 		written, werr := todo.WriteTo(w)
@@ -129,6 +184,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 			return n, os.ErrDeadlineExceeded
 		}
 		k := c.stream.Write(p[n:])
+		c.reportMoved(true, k)
 		n += k
 		reset := c.stream.Err() != nil // for lack of memory
 		if k > 0 || reset {
@@ -219,6 +275,10 @@ func (c *Conn) ResetWith(code wire.Code, text string) {
 
 // finishClose stops the deadlines and wakes all waiters. Endpoint.mu must be held.
 func (c *Conn) finishClose() {
+	if c.observer != nil {
+		c.observer.RecordEnd(time.Now(), c.stream.EOF() && c.stream.Err() == nil)
+		c.observer = nil
+	}
 	for _, d := range []*deadline{&c.readDeadline, &c.writeDeadline} {
 		if d.timer != nil {
 			d.timer.Stop()

@@ -3,9 +3,11 @@
 package primary
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/bits"
+	"sync/atomic"
 	"time"
 
 	"mpbond/api"
@@ -32,11 +34,15 @@ func (p *Primary) Advice(size unit.Bytes, upload bool) (a api.Advice, err error)
 		return a, fault.New(fault.NotFound, errors.New("no subflow is up: there is nothing to advise on"),
 			"see `mpbond status`")
 	}
+	p.places.refreshPlaceRates(list, &p.locations)
 	transfers := policy.UsualTransfers()
 	if size > 0 {
 		transfers = []policy.Transfer{{Size: size, Up: upload}}
 	}
-	ways := map[bool][]policy.Subflow{false: p.subflowsForWay(list, false), true: p.subflowsForWay(list, true)}
+	ways := map[bool][]policy.Subflow{}
+	for _, up := range [...]bool{false, true} {
+		ways[up] = p.places.subflowsForDirection(list, up)
+	}
 	for i, c := range list {
 		a.Subflows = append(a.Subflows, describeAdvisedSubflow(c, &ways[false][i], &ways[true][i]))
 	}
@@ -46,12 +52,71 @@ func (p *Primary) Advice(size unit.Bytes, upload bool) (a api.Advice, err error)
 	return a, nil
 }
 
-// subflowsForWay returns the candidates as package policy sees them, for a direction. The primary
+// PastForecasts returns the latest forecasts of answers, and what came of them.
+func (p *Primary) PastForecasts() (h api.PastForecasts) {
+	list, median := p.history.listForecasts()
+	h.MedianErrorPercent, h.Forecasts = 100*median, []api.CheckedForecast{}
+	for _, f := range list {
+		h.Forecasts = append(h.Forecasts, api.CheckedForecast{At: f.At, Bytes: f.Bytes, Subflows: f.Subflows,
+			Seconds: f.Took.Seconds(), ExpectedSeconds: f.Expected.Seconds()})
+	}
+	return h
+}
+
+// placeRates holds what each device's subflows carried at this location before, readable without a
+// lock. Safe for concurrent use.
+type placeRates struct {
+	known atomic.Pointer[map[string]policy.SubflowRecord]
+}
+
+// runRefreshing looks up the rates each placeRefreshInterval, and soon after devices have changed.
+const (
+	placeRefreshInterval = 5 * time.Second
+	placeCheckInterval   = 500 * time.Millisecond
+)
+
+// runRefreshing looks up the rates of devices at intervals until ctx ends.
+func (r *placeRates) runRefreshing(ctx context.Context, devices func() []endpoint.NamedCandidate,
+	memory *locationMemory) {
+	t := time.NewTicker(placeCheckInterval)
+	defer t.Stop()
+	for at, count := (time.Time{}), 0; ; {
+		if list := devices(); len(list) != count || time.Since(at) >= placeRefreshInterval {
+			r.refreshPlaceRates(list, memory)
+			at, count = time.Now(), len(list)
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// refreshPlaceRates looks up the rates of devices.
+func (r *placeRates) refreshPlaceRates(devices []endpoint.NamedCandidate, memory *locationMemory) {
+	var names []string
+	for _, c := range devices {
+		names = append(names, c.Device)
+	}
+	known := memory.ratesAtLocation(names...)
+	r.known.Store(&known)
+}
+
+// ratesOf returns the rates of a device, zero if they are unknown.
+func (r *placeRates) ratesOf(device string) (seen policy.SubflowRecord) {
+	if known := r.known.Load(); known != nil {
+		return (*known)[device]
+	}
+	return seen
+}
+
+// subflowsForDirection returns the candidates as package policy sees them, for a direction. The primary
 // measures only what it sends. Towards itself it knows the rates that it saw at this place before.
-func (p *Primary) subflowsForWay(list []endpoint.NamedCandidate, upload bool) (all []policy.Subflow) {
+func (r *placeRates) subflowsForDirection(list []endpoint.NamedCandidate, upload bool) (all []policy.Subflow) {
 	for _, c := range list {
 		if !upload {
-			seen := p.locations.ratesAtLocation(c.Device)
+			seen := r.ratesOf(c.Device)
 			c.Known, c.Delay = false, c.RTT/2
 			c.Terms.Rate, c.Terms.RTT = seen.Down, time.Duration(seen.RTTms*float64(time.Millisecond))
 		}

@@ -20,6 +20,8 @@
 //	troubleLog         why a device has no subflow, and refusals        troubles.go
 //	serverPeer         the server, by the trust file                    serverpeer.go
 //	locationMemory     what subflows carried at each location           locations.go
+//	historyMemory      what apps moved from and to destinations         history.go
+//	placeRates         what endpoints know of these locations           advice.go
 //	radioMeters        the energy that radios of helpers spent          energy.go
 //	appFinder          which app a stream belongs to                    appfinder.go
 //	appStreams         which stream carries an app's connection         apps.go
@@ -36,9 +38,10 @@
 //	bondHolder → links
 //	helperPool, bondHolder, deviceStates, serverPeer → trust file
 //	deviceStates → caps
+//	endpoint → historyMemory
 //
-// The locks of demand, uplinks, troubleLog, radioMeters, locationMemory and Policy are taken last.
-// Callbacks into another type, such as uplinks.supervise, troubleLog.onChange or
+// The locks of demand, uplinks, troubleLog, radioMeters, locationMemory, historyMemory and Policy
+// are taken last. Callbacks into another type, such as uplinks.supervise, troubleLog.onChange or
 // demand.hasOpenStreams, are called without the caller's lock. bondHolder.endUnwanted and
 // bondHolder.addSubflowDetails call theirs with it.
 package primary

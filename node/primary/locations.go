@@ -4,11 +4,8 @@ package primary
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -43,44 +40,31 @@ func (m *locationMemory) loadLocations(file string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.file = file
-	f, err := userfile.Open(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	var data []byte
-	if err == nil {
-		data, err = io.ReadAll(io.LimitReader(f, int64(maxLocationsFile)+1))
-		_ = f.Close()
-	}
-	if err != nil {
-		return fmt.Errorf("learnt rates: %w", err)
-	}
 	var memory policy.Locations
-	if err = json.Unmarshal(data, &memory); len(data) > int(maxLocationsFile) {
-		err = errors.New("it is too large")
-	}
-	if err != nil {
-		aside := file + ".bad"
-		if moved := userfile.Rename(file, aside); moved != nil {
-			return fmt.Errorf("learnt rates: %s: %w; cannot move it aside: %w", file, err, moved)
-		}
-		return fmt.Errorf("learnt rates: %s: %w; moved to %s", file, err, aside)
+	if err := readStateFile(file, maxLocationsFile, &memory, func() error { return nil }); err != nil {
+		return fmt.Errorf("learnt rates: %w", err)
 	}
 	memory.Trim()
 	m.rates = memory
 	return nil
 }
 
-// ratesAtLocation returns what a device's subflows carried at this location before; zero if
-// unknown.
-func (m *locationMemory) ratesAtLocation(name string) (seen policy.SubflowRecord) {
+// ratesAtLocation returns what the subflows of devices carried at this location before. Devices
+// that are unknown here are missing.
+func (m *locationMemory) ratesAtLocation(devices ...string) map[string]policy.SubflowRecord {
+	seen := map[string]policy.SubflowRecord{}
 	location, err := m.currentLocation()
 	if err != nil || location == "" {
 		return seen
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.rates.Lookup(location, name)
+	for _, name := range devices {
+		if r := m.rates.Lookup(location, name); r != (policy.SubflowRecord{}) {
+			seen[name] = r
+		}
+	}
+	return seen
 }
 
 // recordRates adds what the subflows carried lately to the memory, and saves it when due. It is

@@ -39,6 +39,8 @@ type Primary struct {
 	memory *endpoint.Memory
 
 	locations  locationMemory
+	history    historyMemory
+	places     placeRates
 	supervisor *subflowSupervisor
 	policy     *Policy
 	appFinder  *appFinder
@@ -198,6 +200,12 @@ func (p *Primary) Run(ctx context.Context) error {
 	p.wg.Go(func() { p.runMaintenance(ctx) })
 	p.wg.Go(func() { p.bond.runClassLoop(ctx) })
 	p.wg.Go(func() { p.appFinder.runQueries(ctx) })
+	p.wg.Go(func() { p.history.runSaving(ctx, p.log) })
+	p.wg.Go(func() {
+		p.places.runRefreshing(ctx, func() []endpoint.NamedCandidate {
+			return p.bond.currentSession().endpoint.Candidates()
+		}, &p.locations)
+	})
 	err := p.helpers.acceptPipes(ctx)
 	cancel()
 	p.helpers.closeHandshakes()
@@ -207,6 +215,7 @@ func (p *Primary) Run(ctx context.Context) error {
 	p.helpers.waitClosed()
 	p.wg.Wait()
 	p.locations.saveChanges(p.log)
+	p.history.saveChanges(p.log)
 	return err
 }
 
@@ -290,6 +299,12 @@ func (p *Primary) reviewDevices(now time.Time) {
 // them there while Run runs. After an error the memory starts empty. A file with other content is
 // renamed to FILE.bad, which the error names.
 func (p *Primary) LoadLocations(file string) error { return p.locations.loadLocations(file) }
+
+// LoadHistory reads what apps moved from and to destinations from a file, as LoadLocations does.
+func (p *Primary) LoadHistory(file string) error { return p.history.loadHistory(file) }
+
+// ForgetHistory removes what is remembered of destinations, and the file.
+func (p *Primary) ForgetHistory() error { return p.history.forgetHistory() }
 
 // HelperInfo is the state of a helper.
 type HelperInfo struct {

@@ -37,6 +37,12 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 		return nil, err
 	}
 	if known {
+		if how.mode == wire.ModeBond { // others do not choose subflows by size
+			c.SetObserver(func(s endpoint.ObservedStream) endpoint.Observer {
+				return newStreamHistory(&p.history, &p.places, dest, s)
+			})
+		}
+
 		p.apps.addAppStream(app.Addr, c, p.bond.currentSession().endpoint.Streams())
 		p.appFinder.queueQuery(appQuery{conn: c, app: app, process: how.process, processKnown: how.processKnown})
 	} else {

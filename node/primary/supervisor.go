@@ -159,7 +159,7 @@ func (sup *subflowSupervisor) computeTerms(m sessionSubflow, name string) (terms
 		terms.Radio = device.RadioOf(m.device.iface)
 	}
 	sup.states.completeTerms(&terms, m.device)
-	seen := sup.locations.ratesAtLocation(name)
+	seen := sup.locations.ratesAtLocation(name)[name]
 	terms.Rate, terms.RTT = seen.Down, time.Duration(seen.RTTms*float64(time.Millisecond))
 	return terms, seen.Up
 }
