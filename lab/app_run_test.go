@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"mpbond/base/unit"
 	"mpbond/lab/app"
@@ -101,6 +102,32 @@ func TestAppSpecs(t *testing.T) {
 		spoil(&p)
 		if _, err := p.parseSession(); err == nil {
 			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// TestTailOfWokenRadios checks for which radios a transfer waits until they sleep.
+func TestTailOfWokenRadios(t *testing.T) {
+	top := twoOwnLinks(t)
+	top.Link["wwan0"].Tail = "3s"
+	b := &Bench{Lab: &Lab{Topology: top}}
+	stats := func(wlan, wwan int) Stats {
+		s := Stats{Links: []LinkStats{{Name: "wlan0"}, {Name: "wwan0"}}}
+		s.Links[0].Lines[0].Count.Delivered.Packets = int64(wlan)
+		s.Links[1].Lines[1].Count.Delivered.Packets = int64(wwan)
+		return s
+	}
+	for _, c := range []struct {
+		name         string
+		since, until Stats
+		want         time.Duration
+	}{
+		{"nothing was carried", stats(5, 5), stats(5, 5), 0},
+		{"a link without a radio carried something", stats(5, 5), stats(9, 5), 0},
+		{"the radio woke", stats(5, 5), stats(5, 6), 3*time.Second + radioSlack},
+	} {
+		if got := b.tailOfWokenRadios(c.since, c.until); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 }

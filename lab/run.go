@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mpbond/api"
 	"mpbond/base/unit"
 	"mpbond/lab/app"
 )
@@ -78,6 +79,8 @@ type Result struct {
 	Notes     map[string]any     `json:"notes,omitempty"`
 	// Video is the report of a player. Seconds is then the time of the whole playback.
 	Video *Playback `json:"video,omitempty"`
+	// Forecasts are what mpbond expected of the answers of an app's script, the newest first.
+	Forecasts []api.CheckedForecast `json:"forecasts,omitempty"`
 	// App records the requests of an app's script. Seconds is then the time of the script, and Bytes
 	// counts both directions.
 	App *app.Log `json:"app,omitempty"`

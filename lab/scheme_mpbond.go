@@ -4,6 +4,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -127,6 +128,11 @@ func (m *mpbondScheme) Start(ctx context.Context, b *Bench) error {
 	if err := b.setupTrust(ctx, mpbond); err != nil {
 		return err
 	}
+	// Each transfer begins without what earlier ones taught: repetitions do not depend on each other.
+	history := filepath.Join(mpbondHome(b, "primary"), "history.json")
+	if err := os.Remove(history); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	for _, p := range m.processList(b, mpbond) {
 		if b.LogDir != "" {
 			p.argv = append(p.argv, "--trace", filepath.Join(b.LogDir, p.node+"-trace.jsonl"))
@@ -183,6 +189,11 @@ func (m *mpbondScheme) Verify(ctx context.Context, b *Bench, r *Result) error {
 		r.Duplicate += bond.WastedBytes["duplicate_received"]
 		r.EndSpread = max(r.EndSpread, subflowEndSpread(bond).Seconds())
 	}
+	if r.App != nil {
+		if r.Forecasts, err = primaryForecasts(ctx, b); err != nil {
+			return err
+		}
+	}
 	r.PeakRSS = b.peakRSSByNode()
 	r.Notes = map[string]any{"received": got.Bonds, "sent": sent.Bonds}
 	return nil
@@ -216,6 +227,14 @@ func mpbondStatus(ctx context.Context, b *Bench, node, role string) (api.Status,
 	c := apiclient.New(filepath.Join(mpbondHome(b, node), "run", role+".sock"))
 	defer c.Close()
 	return c.Status(ctx, false)
+}
+
+// primaryForecasts returns what the primary expected of the answers that it got.
+func primaryForecasts(ctx context.Context, b *Bench) ([]api.CheckedForecast, error) {
+	c := apiclient.New(filepath.Join(mpbondHome(b, "primary"), "run", "primary.sock"))
+	defer c.Close()
+	h, err := c.PastForecasts(ctx)
+	return h.Forecasts, err
 }
 
 // waitSubflows waits until the primary in a node has that many subflows up.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"mpbond/base/unit"
 	"mpbond/lab"
@@ -134,6 +135,9 @@ func (r Row) LoadRowRecord(dir string) (Record, error) {
 
 // recountedCell returns the name of a row's cell in the record of a row that recounts it.
 func recountedCell(row, cell string) string { return row + " " + cell }
+
+// isRecountedFrom reports whether a cell of such a record is one of a row.
+func isRecountedFrom(cell, row string) bool { return strings.HasPrefix(cell, recountedCell(row, "")) }
 
 // readOldFields reads the fields of a result that earlier versions named differently.
 func readOldFields(line []byte, r *lab.Result) {
