@@ -79,7 +79,7 @@ type Result struct {
 	Notes     map[string]any     `json:"notes,omitempty"`
 	// Video is the report of a player. Seconds is then the time of the whole playback.
 	Video *Playback `json:"video,omitempty"`
-	// Forecasts are what mpbond expected of the answers of an app's script, the newest first.
+	// Forecasts are mpbond's forecasts of the answers of an app's script, the newest first.
 	Forecasts []api.CheckedForecast `json:"forecasts,omitempty"`
 	// App records the requests of an app's script. Seconds is then the time of the script, and Bytes
 	// counts both directions.

@@ -8,9 +8,9 @@ import (
 	"mpbond/base/unit"
 )
 
-// Messages divides the bytes of one stream into messages. A message is what one end sends until it
-// answers the other end, or until a pause of messageGap: a request, or its answer. The zero value is
-// a new stream.
+// Messages divides the bytes of one stream into messages: requests and their answers. A message
+// ends when its sender answers the other end, or pauses for over messageGap. The zero value is a
+// new stream.
 type Messages struct {
 	directions [2]messageDirection // down, up
 	rtt        time.Duration       // from AddBytes; 0: unknown
@@ -45,8 +45,8 @@ const (
 )
 
 // AddBytes records that n bytes moved in one direction. It returns the message that they end, if
-// they begin another one. leastRTT returns the least round trip to the far end, 0 if it is unknown; it
-// is called only for bytes that may answer.
+// they begin another one. leastRTT returns the least round trip to the far end, 0 if it is unknown;
+// it is called only for bytes that may answer.
 func (m *Messages) AddBytes(now time.Time, up bool, n unit.Bytes, leastRTT func() time.Duration) (ended Message,
 	hasEnded bool) {
 	own, other := m.direction(up), m.direction(!up)
@@ -100,8 +100,8 @@ func (m *Messages) EndOpen() (ended []Message) {
 }
 
 // PresentSize returns the size of the present message of a direction so far. It is 0 if there is
-// none, or if it has been quiet for as long as an answer takes at least: then it is complete as far as
-// can be known.
+// none, or if it has been quiet for as long as an answer takes at least: then it is complete as far
+// as can be known.
 func (m *Messages) PresentSize(now time.Time, up bool) unit.Bytes {
 	d := m.direction(up)
 	if d.size == 0 || now.Sub(d.last) > m.leastAnswer() {

@@ -19,8 +19,8 @@ type moved struct {
 	apart  time.Duration
 }
 
-// divide returns the messages of a stream that moves bytes, to a far end with a round trip of 40 ms.
-func divide(moves []moved) (m Messages, all []Message, end time.Time) {
+// divideMessages returns the messages of a stream that moves bytes, to a far end with a round trip of 40 ms.
+func divideMessages(moves []moved) (m Messages, all []Message, end time.Time) {
 	start := time.Unix(1e9, 0)
 	for _, x := range moves {
 		for i := range max(x.pieces, 1) {
@@ -68,7 +68,7 @@ func TestMessages(t *testing.T) {
 		{"pings", []moved{up(0, 20), down(50*ms, 20), up(30*s, 20), down(30*s+50*ms, 20)}, nil},
 		{"an upload with short pauses", []moved{{0, true, 1000, 3, 400 * ms}}, []Message{{Up: true, Size: 3000}}},
 	} {
-		m, got, _ := divide(c.moves)
+		m, got, _ := divideMessages(c.moves)
 		got = append(got, m.EndOpen()...)
 		for i := range got {
 			got[i].End = time.Time{}
@@ -84,7 +84,7 @@ func TestMessages(t *testing.T) {
 
 // TestPresentSize checks how long an answer counts as one that still arrives.
 func TestPresentSize(t *testing.T) {
-	m, _, end := divide([]moved{{0, true, 500, 1, 0}, {50 * time.Millisecond, false, 1000, 10, time.Millisecond}})
+	m, _, end := divideMessages([]moved{{0, true, 500, 1, 0}, {50 * time.Millisecond, false, 1000, 10, time.Millisecond}})
 	for after, want := range map[time.Duration]unit.Bytes{0: 10_000, 29 * time.Millisecond: 10_000,
 		31 * time.Millisecond: 0} {
 		if got := m.PresentSize(end.Add(after), false); got != want {

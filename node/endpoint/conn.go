@@ -41,7 +41,7 @@ type Observer interface {
 	RecordEnd(now time.Time, complete bool)
 }
 
-// ObservedStream is what an Observer may call while it is called.
+// ObservedStream has the methods that an Observer may use while it is called.
 type ObservedStream struct{ c *Conn }
 
 // App returns the app of the stream, "" while it is unknown.

@@ -26,10 +26,10 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// historyMemory remembers the sizes of messages between apps and destinations, so that the choice of
-// subflows need not wait until a stream has shown them. A destination is stored as a keyed hash;
-// whoever can read the file, which has the key, can check guesses. Helpers get none of it. The server
-// gets the size that is expected of an answer. Safe for concurrent use.
+// historyMemory remembers the sizes of messages between apps and destinations, so that the choice
+// of subflows need not wait until a stream has shown them. A destination is stored as a keyed hash;
+// whoever can read the file, which has the key, can check guesses. Helpers get none of it. The
+// server gets the size that is expected of an answer. Safe for concurrent use.
 type historyMemory struct {
 	saving     sync.Mutex // held while the file changes; taken before mu
 	mu         sync.Mutex
@@ -172,8 +172,8 @@ func (m *historyMemory) listForecasts() (list []policy.Forecast, median float64)
 	return m.forecasts.ListForecasts(), median
 }
 
-// expectBeyond returns how many bytes of a message are expected after sent ones, 0 if that is unknown.
-// If the app was not seen at the destination, it expects what all apps move there.
+// expectBeyond returns how many bytes of a message are expected after sent ones, 0 if that is
+// unknown. If the app was not seen at the destination, it expects what all apps move there.
 func (m *historyMemory) expectBeyond(names *historyNames, up bool, sent unit.Bytes) unit.Bytes {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -257,11 +257,11 @@ type observedStream interface {
 	Candidates(up bool) []endpoint.NamedCandidate
 }
 
-// expectation is what is expected of one direction of a stream.
+// expectation has the expected end of the present message in one direction of a stream.
 type expectation struct {
 	moved    wire.DataSeq // bytes so far
 	passedOn wire.DataSeq // the end of a message that was passed on; 0: none
-	checkAt  unit.Bytes   // size of the present message at which to expect anew
+	checkAt  unit.Bytes   // size of the present message at which to ask the history again
 }
 
 // newStreamHistory returns the history of a stream that begins.
@@ -337,8 +337,8 @@ func (h *streamHistory) recordMessage(now time.Time, x policy.Message) {
 	h.answer = answerForecast{}
 }
 
-// passOnExpectation passes on where the present message of a direction, of a size so far, is expected
-// to end.
+// passOnExpectation passes on where the present message of a direction, of a size so far, is
+// expected to end.
 func (h *streamHistory) passOnExpectation(up bool, size unit.Bytes) {
 	e, more := h.direction(up), h.memory.expectBeyond(&h.names, up, size)
 	e.checkAt = max(2*size, leastForecast)
@@ -367,7 +367,7 @@ func (h *streamHistory) expectAnswer(now time.Time) {
 		end = begins + wire.DataSeq(more)
 	}
 	h.passOnEnd(false, end)
-	h.down.checkAt = 0 // if the present answer goes on, it is expected anew
+	h.down.checkAt = 0 // further bytes of the present answer ask the history again
 }
 
 // nearEnd is the part of an answer that may be missing when the app makes its next request.
@@ -380,8 +380,8 @@ func (h *streamHistory) passOnEnd(up bool, end wire.DataSeq) {
 	}
 }
 
-// leastForecast is the size of an answer at which its rest is forecast, and the least rest of which
-// the forecast is checked.
+// leastForecast is the size of an answer at which its rest is forecast. The forecast is checked if
+// the rest has at least as many bytes.
 const leastForecast = 16 * unit.KB
 
 // answerForecast is the forecast of the rest of an answer.

@@ -137,8 +137,8 @@ func openStream(m *historyMemory) *playedStream {
 	return &playedStream{f, newStreamHistory(m, &placeRates{}, "video.example:443", f), time.Unix(1e9, 0)}
 }
 
-// fetch makes a request, and reads the answer in pieces of 10 KB, 10 ms apart.
-func (p *playedStream) fetch(size unit.Bytes) {
+// fetchAnswer makes a request, and reads the answer in pieces of 10 KB, 10 ms apart.
+func (p *playedStream) fetchAnswer(size unit.Bytes) {
 	p.RecordMovedBytes(p.now, true, 300)
 	p.now = p.now.Add(50 * time.Millisecond)
 	for left := size; left > 0; left -= min(left, 10_000) {
@@ -148,11 +148,11 @@ func (p *playedStream) fetch(size unit.Bytes) {
 	p.now = p.now.Add(-9 * time.Millisecond) // the next request is made 1 ms after the last bytes
 }
 
-// teach makes streams with one answer each.
-func (m *historyMemory) teach(sizes ...unit.Bytes) {
+// teachSizes makes streams with one answer each.
+func (m *historyMemory) teachSizes(sizes ...unit.Bytes) {
 	for _, size := range sizes {
 		s := openStream(m)
-		s.fetch(size)
+		s.fetchAnswer(size)
 		s.RecordEnd(s.now, true)
 	}
 }
@@ -165,24 +165,24 @@ func TestStreamHistory(t *testing.T) {
 		play   func(*playedStream)
 		wanted []string
 	}{
-		{"an unknown destination", nil, func(s *playedStream) { s.fetch(700_000) }, nil},
-		{"one answer", []unit.Bytes{7e5, 7e5, 7e5}, func(s *playedStream) { s.fetch(700_000) },
+		{"an unknown destination", nil, func(s *playedStream) { s.fetchAnswer(700_000) }, nil},
+		{"one answer", []unit.Bytes{7e5, 7e5, 7e5}, func(s *playedStream) { s.fetchAnswer(700_000) },
 			[]string{"down 700000 at 0"}},
 		{"three, one after the other", []unit.Bytes{7e5, 7e5, 7e5}, func(s *playedStream) {
 			for range 3 {
-				s.fetch(700_000)
+				s.fetchAnswer(700_000)
 			}
 		}, []string{"down 700000 at 0", "down 1400000 at 700000", "down 2100000 at 1400000"}},
 		{"a shorter one", []unit.Bytes{7e5, 7e5, 7e5}, func(s *playedStream) {
-			s.fetch(400_000)
-			s.fetch(700_000)
+			s.fetchAnswer(400_000)
+			s.fetchAnswer(700_000)
 		}, []string{"down 700000 at 0", "down 1100000 at 410000"}},
-		{"a longer one", []unit.Bytes{7e5, 7e5, 7e5}, func(s *playedStream) { s.fetch(900_000) },
+		{"a longer one", []unit.Bytes{7e5, 7e5, 7e5}, func(s *playedStream) { s.fetchAnswer(900_000) },
 			[]string{"down 700000 at 0", "down 0 at 710000"}},
 		{"a pause", []unit.Bytes{7e5, 7e5, 7e5}, func(s *playedStream) {
-			s.fetch(700_000)
+			s.fetchAnswer(700_000)
 			s.now = s.now.Add(time.Minute)
-			s.fetch(700_000)
+			s.fetchAnswer(700_000)
 		}, []string{"down 700000 at 0", "down 1400000 at 700000"}},
 		{"a dropped expectation", []unit.Bytes{7e5, 7e5, 7e5}, func(s *playedStream) {
 			s.fake.full = true
@@ -193,7 +193,7 @@ func TestStreamHistory(t *testing.T) {
 		}, []string{"down 700000 at 10000"}},
 	} {
 		var m historyMemory
-		m.teach(c.known...)
+		m.teachSizes(c.known...)
 		s := openStream(&m)
 		c.play(s)
 		for _, want := range c.wanted {
@@ -236,8 +236,8 @@ func TestUploadsAreExpected(t *testing.T) {
 func TestCutStreams(t *testing.T) {
 	var m historyMemory
 	s := openStream(&m)
-	s.fetch(700_000)
-	s.fetch(100_000)
+	s.fetchAnswer(700_000)
+	s.fetchAnswer(100_000)
 	s.RecordEnd(s.now, false)
 	names := m.hashNames("player", "video.example:443")
 	if d := m.state.Lookup(names.ofApp[0]); d == nil || !slices.Equal(d.Sizes, []unit.Bytes{700_000}) {
@@ -248,7 +248,7 @@ func TestCutStreams(t *testing.T) {
 // TestAnswerForecasts checks that the times of answers are compared with forecasts.
 func TestAnswerForecasts(t *testing.T) {
 	var m historyMemory
-	m.teach(700_000, 20_000)
+	m.teachSizes(700_000, 20_000)
 	list, _ := m.listForecasts()
 	if len(list) != 1 || list[0].Took != 680*time.Millisecond || list[0].Bytes != 680_000 || list[0].Subflows != 1 {
 		t.Errorf("%d forecasts: %+v", len(list), list)
