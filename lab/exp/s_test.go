@@ -148,7 +148,7 @@ func TestRecordedPairs(t *testing.T) {
 	}
 }
 
-// TestEvaluateSign checks the verdicts on changes of which only a sign is published.
+// TestEvaluateSign checks the verdicts on changes whose published value is a sign.
 func TestEvaluateSign(t *testing.T) {
 	up, down := []float64{9, 10, 11}, []float64{-9, -10, -11}
 	none, unsure := []float64{2, 3, 4}, []float64{-20, 10, 40}
