@@ -184,6 +184,12 @@ func TestStreamHistory(t *testing.T) {
 			s.now = s.now.Add(time.Minute)
 			s.fetchAnswer(700_000)
 		}, []string{"down 700000 at 0", "down 1400000 at 700000"}},
+		{"a request while an answer pauses, and goes on", []unit.Bytes{7e5, 7e5, 7e5}, func(s *playedStream) {
+			s.fetchAnswer(100_000)
+			s.now = s.now.Add(40 * time.Millisecond)
+			s.RecordMovedBytes(s.now, true, 300)
+			s.RecordMovedBytes(s.now.Add(10*time.Millisecond), false, 10_000)
+		}, []string{"down 700000 at 0", "down 800000 at 100000", "down 700000 at 110000"}},
 		{"a dropped expectation", []unit.Bytes{7e5, 7e5, 7e5}, func(s *playedStream) {
 			s.fake.full = true
 			s.RecordMovedBytes(s.now, true, 300)
