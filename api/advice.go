@@ -57,7 +57,9 @@ type AdvisedTransfer struct {
 	Name   string     `json:"name"` // message, request, page, photo, song, video or bulk; "" if a size was given
 	Bytes  unit.Bytes `json:"bytes"`
 	Upload bool       `json:"upload"`
-	Reason string     `json:"reason"` // why the first set is chosen
+	// EverySeconds is the interval at which it is repeated, as the segments of a video are; 0: it is not.
+	EverySeconds float64 `json:"every_seconds,omitempty"`
+	Reason       string  `json:"reason"` // why the first set is chosen
 	// OtherFromBytes is the least larger size at which another set would be chosen; 0: there is none.
 	OtherFromBytes unit.Bytes `json:"other_from_bytes,omitempty"`
 	// Sets are the sets of subflows that were compared, the chosen one first.

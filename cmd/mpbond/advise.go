@@ -118,6 +118,9 @@ func printAdvice(w io.Writer, a api.Advice) error {
 		if x.Upload {
 			way = "up"
 		}
+		if x.EverySeconds > 0 {
+			way += fmt.Sprintf(" each %g s", x.EverySeconds)
+		}
 		fmt.Fprintf(w, "\n%s, %v %s: %s\n", cmp.Or(x.Name, "transfer"), x.Bytes, way, text.Printable(x.Reason))
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		for _, set := range x.Sets {

@@ -24,12 +24,14 @@ func TestAdvise(t *testing.T) {
 		Transfers: []api.AdvisedTransfer{{Name: "song", Bytes: 8 * unit.MB, Reason: "one subflow suffices",
 			OtherFromBytes: 90 * unit.MB,
 			Sets: []api.AdvisedSet{{Subflows: []uint32{1}, Seconds: 2.2, Joules: 3.1},
-				{Subflows: []uint32{1, 2}, Seconds: .31, Joules: 12.6, WhyNot: "its energy is not worth the time that it saves"}}}},
+				{Subflows: []uint32{1, 2}, Seconds: .31, Joules: 12.6, WhyNot: "its energy is not worth the time that it saves"}}},
+			{Name: "video", Bytes: 2 * unit.MB, EverySeconds: 5, Reason: "one subflow suffices"}},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"cellular, asleep", "~10 Mbit/s", "0.7 %", "song, 8 MB down: one subflow suffices",
-		"subflow 1    2.2 s   3.1 J", "subflow 1 2  310 ms  12.6 J  its energy", "from 90 MB on"} {
+		"subflow 1    2.2 s   3.1 J", "subflow 1 2  310 ms  12.6 J  its energy", "from 90 MB on",
+		"video, 2 MB down each 5 s: one"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &page)
 		}

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"slices"
+	"time"
 
 	"mpbond/base/unit"
 )
@@ -13,18 +14,25 @@ type Transfer struct {
 	Name string
 	Size unit.Bytes
 	Up   bool
+	// Every is the interval at which it is repeated, as the segments of a video are; 0: it is not.
+	Every time.Duration
+}
+
+// demand returns the demand of a transfer of the kind with another size.
+func (t Transfer) demand(size unit.Bytes) Demand {
+	return Demand{Pending: size, Upload: t.Up, NeededIn: NeededIn(t.Every)}
 }
 
 // UsualTransfers are those that advice is given for.
 func UsualTransfers() []Transfer {
 	return []Transfer{
-		{"message", unit.KB, true},
-		{"request", 20 * unit.KB, false},
-		{"page", 3 * unit.MB, false},
-		{"photo", 3 * unit.MB, true},
-		{"song", 8 * unit.MB, false},
-		{"video", 30 * unit.MB, false},
-		{"bulk", 100 * unit.MB, false},
+		{Name: "message", Size: unit.KB, Up: true},
+		{Name: "request", Size: 20 * unit.KB},
+		{Name: "page", Size: 3 * unit.MB},
+		{Name: "photo", Size: 3 * unit.MB, Up: true},
+		{Name: "song", Size: 8 * unit.MB},
+		{Name: "video", Size: 2 * unit.MB, Every: 5 * time.Second}, // 3.2 Mbit/s
+		{Name: "bulk", Size: 100 * unit.MB},
 	}
 }
 
@@ -46,12 +54,11 @@ const mostAdvised = 16 * unit.GB
 func Advise(subflows []Subflow, t Transfer) Advice {
 	own := slices.Clone(subflows)
 	choose := func(size unit.Bytes) (set uint64, reason string) {
-		reason = ChooseSubflows(own, Demand{Pending: size, Upload: t.Up})
+		reason = ChooseSubflows(own, t.demand(size))
 		return allowedSet(own), reason
 	}
 	set, reason := choose(t.Size)
-	a := Advice{Transfer: t, Reason: reason,
-		Alternatives: AppendAlternatives(nil, own, Demand{Pending: t.Size, Upload: t.Up})}
+	a := Advice{Transfer: t, Reason: reason, Alternatives: AppendAlternatives(nil, own, t.demand(t.Size))}
 	low, high := t.Size, max(2*t.Size, 1) // the choice is the same at low, and another one at high
 	for {
 		if high > mostAdvised {

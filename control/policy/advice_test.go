@@ -21,7 +21,7 @@ func TestAdvise(t *testing.T) {
 		}
 		chosen := func(n unit.Bytes) uint64 {
 			some := slices.Clone(list)
-			ChooseSubflows(some, Demand{Pending: n, Upload: x.Up})
+			ChooseSubflows(some, x.demand(n))
 			return allowedSet(some)
 		}
 		if a.Alternatives[0].Subflows != chosen(x.Size) || a.Alternatives[0].WhyNot != "" || a.Reason == "" {
@@ -31,10 +31,10 @@ func TestAdvise(t *testing.T) {
 			t.Errorf("%s: the choice is said to change at %d bytes", x.Name, n)
 		}
 	}
-	if a := Advise(list[:1], Transfer{"message", unit.KB, true}); len(a.Alternatives) != 1 || a.OtherFrom != 0 {
+	if a := Advise(list[:1], Transfer{Name: "message", Size: unit.KB, Up: true}); len(a.Alternatives) != 1 || a.OtherFrom != 0 {
 		t.Errorf("one subflow: %+v", a)
 	}
-	if a := Advise(nil, Transfer{"message", unit.KB, true}); len(a.Alternatives) != 0 {
+	if a := Advise(nil, Transfer{Name: "message", Size: unit.KB, Up: true}); len(a.Alternatives) != 0 {
 		t.Errorf("no subflow: %+v", a)
 	}
 }

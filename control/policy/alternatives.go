@@ -27,6 +27,7 @@ const (
 	WhyNotSlower = "it takes longer"
 	WhyNotWorth  = "its energy is not worth the time that it saves"
 	WhyNotNeeded = "it saves nothing"
+	WhyNotSooner = "it would be sooner than the app needs it"
 )
 
 // maxAlternatives bounds the subflows that alternatives are listed for.
@@ -58,7 +59,7 @@ func AppendAlternatives(list []Alternative, subflows []Subflow, d Demand) []Alte
 	markAllowed(subflows, chosen)
 	most, _ := usableTiers(subflows, d)
 	for i := range list[first:] {
-		list[first+i].WhyNot = whyNot(list[first+i], list[first], subflows, most)
+		list[first+i].WhyNot = whyNot(list[first+i], list[first], d.NeededIn, subflows, most)
 	}
 	return list
 }
@@ -106,7 +107,7 @@ func forecastSet(subflows []Subflow, d Demand, set uint64) Alternative {
 }
 
 // whyNot returns why a set was not chosen, "" if it was. Subflows up to tier most are usable.
-func whyNot(a, chosen Alternative, subflows []Subflow, most wire.Tier) string {
+func whyNot(a, chosen Alternative, neededIn time.Duration, subflows []Subflow, most wire.Tier) string {
 	if a.Subflows == chosen.Subflows {
 		return ""
 	}
@@ -120,6 +121,8 @@ func whyNot(a, chosen Alternative, subflows []Subflow, most wire.Tier) string {
 		return WhyNotSlower
 	case a.Time == chosen.Time:
 		return WhyNotNeeded
+	case chosen.Time <= neededIn:
+		return WhyNotSooner
 	case a.Energy > chosen.Energy:
 		return WhyNotWorth
 	}

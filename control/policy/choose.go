@@ -48,6 +48,9 @@ type Demand struct {
 	// MoreKnown.
 	More      unit.Bytes
 	MoreKnown bool
+	// NeededIn is when the app needs the expected bytes: to have them sooner gains nothing. 0: it
+	// needs them as soon as possible.
+	NeededIn time.Duration
 	// Upload reports that the primary sends.
 	Upload bool
 }
@@ -73,6 +76,9 @@ const (
 	// stayFactor reduces the price of a subflow already in use, so that a close choice does not
 	// oscillate.
 	stayFactor = 0.5
+	// maxStay is how long after a subflow last carried bytes stayFactor applies. After a longer pause
+	// a choice cannot oscillate.
+	maxStay = time.Second
 	// fullTime is how long a stream must have had bytes without a pause until its subflows of tier
 	// primary count as full. Users do not wait for what these carry within a second (Miller 1968),
 	// and links that should be spared stay unused. If a subflow of tier secondary was in use within
@@ -106,7 +112,7 @@ const (
 //     radio may have to wake first), one more is allowed: the one that keeps within that bound at
 //     the least sum of time and energy price.
 //  4. More are allowed, direct ones before helped ones, as long as each makes the stream complete
-//     earlier by more than the price of its energy.
+//     earlier by more than the price of its energy. To complete before NeededIn gains nothing.
 //
 // So energy decides only between sets of subflows that take at most 3 % longer than the best single
 // one, as far as their rates are known. A subflow of unknown rate (Window) is assumed to be fast
@@ -202,7 +208,7 @@ func allowBestSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool
 		}
 		l.Allowed = true
 		if end := jointFinishTime(subflows, d.expectedBytes()); end <= bound {
-			if s := end + energyPrice(subflows, d.Upload, end); s < least {
+			if s := scoreOf(subflows, d, end); s < least {
 				best, least = l, s
 			}
 		}
@@ -214,11 +220,15 @@ func allowBestSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool
 	return best
 }
 
-// scoreAllowed returns when the allowed subflows complete the expected bytes, plus the price of
-// their energy.
+// scoreAllowed returns the score of the allowed subflows.
 func scoreAllowed(subflows []Subflow, d Demand) time.Duration {
-	end := jointFinishTime(subflows, d.expectedBytes())
-	return end + energyPrice(subflows, d.Upload, end)
+	return scoreOf(subflows, d, jointFinishTime(subflows, d.expectedBytes()))
+}
+
+// scoreOf returns when the app has the expected bytes and needs them, if the allowed subflows
+// complete them at end, plus the price of their energy.
+func scoreOf(subflows []Subflow, d Demand, end time.Duration) time.Duration {
+	return max(end, d.NeededIn) + energyPrice(subflows, d.Upload, end)
 }
 
 // energyPrice returns the time that the energy of the allowed subflows until end is worth.
@@ -229,7 +239,7 @@ func energyPrice(subflows []Subflow, up bool, end time.Duration) (total time.Dur
 			continue
 		}
 		p := energyAsWaitTime(l.energyUntil(end, up))
-		if l.InUse {
+		if l.InUse && l.QuietFor < maxStay {
 			p = time.Duration(stayFactor * float64(p))
 		}
 		total += p

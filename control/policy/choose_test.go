@@ -183,6 +183,46 @@ func TestChooseExpects(t *testing.T) {
 	}
 }
 
+// TestChooseNeededIn checks that no energy is spent to have bytes sooner than the app needs them, and
+// that they still come as soon as over the best single subflow.
+func TestChooseNeededIn(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		wifi       unit.Rate
+		neededIn   time.Duration
+		wlan, wwan bool
+	}{
+		{"as soon as possible", 20 * unit.Mbps, 0, true, true},
+		{"in 1.7 s", 20 * unit.Mbps, 1700 * time.Millisecond, true, false},
+		{"in 0.2 s", 20 * unit.Mbps, 200 * time.Millisecond, true, true},
+		{"in a minute, and WiFi is slower", 2 * unit.Mbps, time.Minute, false, true},
+	} {
+		subflows := []Subflow{newOwnSubflow(c.wifi, wire.RadioWiFi), newOwnSubflow(15*unit.Mbps, wire.RadioCellular)}
+		subflows[1].QuietFor = time.Second // in its tail
+		d := Demand{Pending: 2 * unit.MB, MoreKnown: true, NeededIn: c.neededIn}
+		ChooseSubflows(subflows, d)
+		if subflows[0].Allowed != c.wlan || subflows[1].Allowed != c.wwan {
+			t.Errorf("needed %s: %v, %v; want %v, %v", c.name, subflows[0].Allowed, subflows[1].Allowed, c.wlan, c.wwan)
+		}
+		if all := AppendAlternatives(nil, subflows, d); !c.wwan && all[len(all)-1].WhyNot != WhyNotSooner {
+			t.Errorf("needed %s: %+v", c.name, all)
+		}
+	}
+}
+
+// TestChooseAnewAfterPause checks that the price of a subflow in use is reduced only while it carries
+// bytes.
+func TestChooseAnewAfterPause(t *testing.T) {
+	for quiet, want := range map[time.Duration]bool{maxStay / 2: true, 2 * maxStay: false} {
+		// LTE saves 16 ms. To keep it awake longer costs 1 J for each second.
+		subflows := []Subflow{newOwnSubflow(8*unit.Mbps, wire.RadioWiFi), newOwnSubflow(8*unit.Mbps, wire.RadioCellular)}
+		subflows[1].QuietFor, subflows[1].InUse = quiet, true
+		if ChooseSubflows(subflows, Demand{Pending: 32 * unit.KB, MoreKnown: true}); subflows[1].Allowed != want {
+			t.Errorf("quiet for %v: LTE allowed: %v", quiet, !want)
+		}
+	}
+}
+
 // TestChooseStays: near the edge a choice does not go back and forth, and it
 // does end.
 func TestChooseStays(t *testing.T) {
@@ -235,7 +275,8 @@ func TestChooseProperties(t *testing.T) {
 	for range 50_000 {
 		subflows := randomSubflows(r)
 		d := Demand{Pending: unit.Bytes(r.IntN(1e8)) >> r.IntN(27), Burst: unit.Bytes(r.IntN(1e8)) >> r.IntN(27),
-			BackloggedFor: time.Duration(r.IntN(2)) * fullTime, Upload: r.IntN(2) == 0}
+			BackloggedFor: time.Duration(r.IntN(2)) * fullTime, Upload: r.IntN(2) == 0,
+			NeededIn: time.Duration(max(0, r.Int64N(4e9)-2e9))}
 		before := slices.Clone(subflows)
 		ChooseSubflows(subflows, d)
 		some, most := false, wire.TierBackup

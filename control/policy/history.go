@@ -45,6 +45,10 @@ type Destination struct {
 	// messages: from the history, and without it, as many bytes again as had been sent.
 	OwnError   float64 `json:"own_error"`
 	PlainError float64 `json:"plain_error"`
+	// LastBegin is when the latest message began. Intervals are the times from the beginning of each
+	// message to that of the next one, oldest first.
+	LastBegin time.Time       `json:"last_begin,omitzero"`
+	Intervals []time.Duration `json:"intervals_ns,omitempty"`
 }
 
 // Lookup returns what is known of a destination, nil if nothing is.
@@ -73,6 +77,64 @@ func (h *History) Record(now time.Time, name string, size unit.Bytes) {
 		h.Trim(now)
 	}
 }
+
+// RecordBegin records that a message of a destination begins. It does nothing if no message of it has
+// ended yet.
+func (h *History) RecordBegin(now time.Time, name string) {
+	d := h.List[name]
+	if d == nil {
+		return
+	}
+	now = now.Round(0)
+	if since := now.Sub(d.LastBegin); !d.LastBegin.IsZero() && since >= 0 {
+		d.Intervals = append(d.Intervals, since)
+		if n := len(d.Intervals); n > maxRemembered {
+			d.Intervals = slices.Delete(d.Intervals, 0, n-maxRemembered)
+		}
+	}
+	d.LastBegin = now
+}
+
+// The rhythm of a destination. Players fetch a segment of media each few seconds.
+const (
+	// Two intervals agree if they differ by a factor of at most maxIntervalRatio.
+	maxIntervalRatio = 1.25
+	// minRhythm is the least interval of a rhythm: programs that fetch one thing after the other
+	// seldom pause that long.
+	minRhythm = time.Second
+	// newRhythm is how many intervals in a row must agree. If the destination had a rhythm before, one
+	// suffices that agrees with half of at least knownRhythm.
+	newRhythm, knownRhythm = 3, 6
+)
+
+// Rhythm returns the interval at which the messages of a destination begin, if they begin at regular
+// intervals and the latest one did too. Else it is 0.
+func (d *Destination) Rhythm() time.Duration {
+	if d == nil || len(d.Intervals) < newRhythm {
+		return 0
+	}
+	n := len(d.Intervals)
+	last := d.Intervals[n-1]
+	if last < minRhythm {
+		return 0
+	}
+	agree, inRow := 0, 0
+	for _, x := range d.Intervals {
+		if ratio := float64(x) / float64(last); ratio <= maxIntervalRatio && ratio >= 1/maxIntervalRatio {
+			agree, inRow = agree+1, inRow+1
+		} else {
+			inRow = 0
+		}
+	}
+	if inRow >= newRhythm || n >= knownRhythm && 2*agree >= n {
+		return last
+	}
+	return 0
+}
+
+// NeededIn returns within which time the app needs a message, if the next one begins an interval later.
+// A player that has the bytes in a third of the interval has time for a slower one.
+func NeededIn(interval time.Duration) time.Duration { return interval / 3 }
 
 // recordErrors records how wrong both expectations would have been of a message of a size: before
 // its first byte, and whenever it had doubled.
@@ -136,7 +198,7 @@ func (h *History) Clone() History {
 	c := History{List: make(map[string]*Destination, len(h.List))}
 	for name, d := range h.List {
 		other := *d
-		other.Sizes = slices.Clone(d.Sizes)
+		other.Sizes, other.Intervals = slices.Clone(d.Sizes), slices.Clone(d.Intervals)
 		c.List[name] = &other
 	}
 	return c
@@ -152,6 +214,9 @@ func (h *History) Trim(now time.Time) {
 		} else if d.Last.After(now) { // the clock was ahead
 			d.Last = now
 		}
+		if d := h.List[name]; d != nil && d.LastBegin.After(now) {
+			d.LastBegin = now
+		}
 	}
 	keepLatest(h.List, maxDestinations, func(d *Destination) time.Time { return d.Last })
 }
@@ -160,5 +225,6 @@ func (h *History) Trim(now time.Time) {
 func (d *Destination) isWellFormed() bool {
 	const most = 64 // powers of two
 	return len(d.Sizes) > 0 && len(d.Sizes) <= maxRemembered && slices.Min(d.Sizes) > 0 &&
+		len(d.Intervals) <= maxRemembered && (len(d.Intervals) == 0 || slices.Min(d.Intervals) >= 0) &&
 		d.OwnError >= 0 && d.OwnError < most && d.PlainError >= 0 && d.PlainError < most
 }

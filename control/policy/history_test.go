@@ -121,9 +121,70 @@ func TestHistoryIsBounded(t *testing.T) {
 // TestHistoryClone checks that a copy shares nothing.
 func TestHistoryClone(t *testing.T) {
 	h := historyOf(1000, 1000)
+	h.RecordBegin(time.Unix(1e9, 0), "x")
+	h.RecordBegin(time.Unix(1e9+1, 0), "x")
 	c := h.Clone()
-	h.Lookup("x").Sizes[0] = 5
-	if d := c.Lookup("x"); d.Sizes[0] != 1000 || len(c.List) != 1 {
+	h.Lookup("x").Sizes[0], h.Lookup("x").Intervals[0] = 5, 5
+	if d := c.Lookup("x"); d.Sizes[0] != 1000 || d.Intervals[0] != time.Second || len(c.List) != 1 {
 		t.Errorf("%+v", d)
+	}
+}
+
+// TestRhythm checks which times between messages are a rhythm.
+func TestRhythm(t *testing.T) {
+	const s = time.Second
+	for _, c := range []struct {
+		name  string
+		times []time.Duration // between the beginnings of messages
+		want  time.Duration
+	}{
+		{"nothing", nil, 0},
+		{"two intervals", []time.Duration{5 * s, 5 * s}, 0},
+		{"three", []time.Duration{5 * s, 5 * s, 5 * s}, 5 * s},
+		{"three that vary a little", []time.Duration{5 * s, 5500 * time.Millisecond, 4800 * time.Millisecond}, 4800 * time.Millisecond},
+		{"three that vary", []time.Duration{5 * s, 8 * s, 5 * s}, 0},
+		{"at once, then three", []time.Duration{0, 0, 5 * s, 5 * s, 5 * s}, 5 * s},
+		{"a request much later", []time.Duration{5 * s, 5 * s, 5 * s, time.Hour}, 0},
+		{"the buffer is filled again", append(slices.Repeat([]time.Duration{5 * s}, 10), 100*time.Millisecond), 0},
+		{"the second video", append(slices.Repeat([]time.Duration{5 * s}, 10), time.Hour, s/10, s/10, s/10, 5*s), 5 * s},
+		{"one after the other", slices.Repeat([]time.Duration{s / 2}, 15), 0},
+		{"a person", []time.Duration{3 * s, 9 * s, 2 * s, 5 * s, 14 * s, 4 * s, 7 * s}, 0},
+	} {
+		h := historyOf(1000)
+		now := time.Unix(1e9, 0)
+		h.RecordBegin(now, "x")
+		for _, x := range c.times {
+			now = now.Add(x)
+			h.RecordBegin(now, "x")
+		}
+		if got := h.Lookup("x").Rhythm(); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	if (*Destination)(nil).Rhythm() != 0 {
+		t.Error("an unknown destination has a rhythm")
+	}
+}
+
+// TestIntervalsAreBounded checks that intervals are bounded and never negative, that beginnings alone
+// make no destination, and that malformed ones of a file are dropped.
+func TestIntervalsAreBounded(t *testing.T) {
+	h := historyOf(1000)
+	h.RecordBegin(time.Unix(1e9, 0), "unknown")
+	for i := range 100 {
+		h.RecordBegin(time.Unix(1e9+int64(i), 0), "x")
+	}
+	h.RecordBegin(time.Unix(5, 0), "x") // the clock was set back
+	d := h.Lookup("x")
+	if len(h.List) != 1 || len(d.Intervals) != maxRemembered || slices.Min(d.Intervals) < 0 || d.LastBegin.Unix() != 5 {
+		t.Errorf("%d destinations; %+v", len(h.List), d)
+	}
+	for name, bad := range map[string][]time.Duration{"negative": {-1}, "too many": make([]time.Duration, maxRemembered+1)} {
+		h.List[name] = &Destination{Sizes: repeatSize(1, 5), Intervals: bad}
+	}
+	h.List["ahead"] = &Destination{Sizes: repeatSize(1, 5), LastBegin: time.Unix(2e9, 0)}
+	h.Trim(time.Unix(1e9, 0))
+	if len(h.List) != 2 || h.Lookup("ahead") == nil || h.Lookup("ahead").LastBegin.Unix() != 1e9 {
+		t.Errorf("%d are left: %+v", len(h.List), h.Lookup("ahead"))
 	}
 }

@@ -179,7 +179,7 @@ func (c *turnChooser) copyTarget(now time.Time) *subflow {
 // now, to keep their queue short. Only short streams see them as idle.
 func (c *turnChooser) permittedView(view []sched.Subflow, s *Stream, now time.Time) []sched.Subflow {
 	if c.filter.mayLimitSubflows(&s.permission) {
-		c.filter.refreshPermission(s.id, &s.permission, s.demandOf(c.backlog.contendingBytes(s)), now)
+		c.filter.refreshPermission(s.id, &s.permission, s.demandOf(c.backlog.contendingBytes(s), now), now)
 		c.permitted = c.filter.appendPermitted(c.permitted[:0], view, &s.permission)
 	} else {
 		c.permitted = append(c.permitted[:0], view...)

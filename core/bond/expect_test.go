@@ -4,6 +4,7 @@ package bond
 
 import (
 	"testing"
+	"time"
 
 	"mpbond/base/unit"
 	"mpbond/link/wire"
@@ -14,12 +15,12 @@ func TestDemandOfExpectation(t *testing.T) {
 	s := &Stream{send: sendBuffer{end: 1000}}
 	expect := func(what string, more unit.Bytes, known bool) {
 		t.Helper()
-		if d := s.demandOf(200); d.Pending != 200 || d.More != more || d.MoreKnown != known {
+		if d := s.demandOf(200, time.Unix(1e9, 0)); d.Pending != 200 || d.More != more || d.MoreKnown != known {
 			t.Errorf("%s: %+v; want %d more, known %v", what, d, more, known)
 		}
 	}
 	expect("nothing is expected", 0, false)
-	s.ExpectSendEnd(1000, 1800)
+	s.ExpectSent(Expectation{At: 1000, End: 1800})
 	expect("800 bytes", 800, true)
 	s.send.end = 1400
 	expect("400 of them are written", 400, true)
@@ -29,15 +30,29 @@ func TestDemandOfExpectation(t *testing.T) {
 	expect("an eighth more", 0, true)
 	s.send.end = 1901
 	expect("even more", 0, false)
-	s.ExpectSendEnd(1901, 5000)
+	s.ExpectSent(Expectation{At: 1901, End: 5000})
 	expect("another message", 3099, true)
-	s.ExpectSendEnd(1901, 0)
+	s.ExpectSent(Expectation{At: 1901, End: 0})
 	expect("nothing is expected any more", 0, false)
-	s.ExpectSendEnd(5000, 2000)
+	s.ExpectSent(Expectation{At: 5000, End: 2000})
 	expect("an end before the beginning", 0, false)
-	s.ExpectSendEnd(1901, 5000)
+	s.ExpectSent(Expectation{At: 1901, End: 5000})
 	s.finSet = true
 	expect("the app has ended", 0, true)
+	s = &Stream{send: sendBuffer{end: 1000}, peerChunkEnd: 4000}
+	s.ExpectSent(Expectation{At: 1000, End: 1200})
+	expect("the app has announced a chunk", 3000, true)
+	s.send.end = 5000
+	expect("it is written", 0, true)
+	s.send.firstUnacked = 4000
+	expect("it has arrived", 0, false)
+	for in, want := range map[time.Duration]time.Duration{time.Second: time.Second, 0: 0, -time.Second: 0} {
+		now := time.Unix(1e9, 0)
+		s.ExpectSent(Expectation{NeededAt: now.Add(in)})
+		if d := s.demandOf(200, now); d.NeededIn != want {
+			t.Errorf("needed in %v: %v", in, d.NeededIn)
+		}
+	}
 }
 
 // expectingGuide allows all subflows, and keeps the demands with a known size.
@@ -53,9 +68,9 @@ func (g *expectingGuide) AllowSubflows(subflows []GuideSubflow, d Demand) string
 	return "test"
 }
 
-// TestExpectReceiveEnd checks that what the primary expects of a download reaches the guide of the
+// TestExpectReceived checks that what the primary expects of a download reaches the guide of the
 // server, for the first answer and while another one arrives, and that the primary refuses EXPECT.
-func TestExpectReceiveEnd(t *testing.T) {
+func TestExpectReceived(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
 	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 	g := &expectingGuide{}
@@ -64,7 +79,7 @@ func TestExpectReceiveEnd(t *testing.T) {
 	tr := &transfer{size: int(size)}
 	tr.talk[1].Bytes = tr.size
 	n.open(tr)
-	if !tr.s[0].ExpectReceiveEnd(0, wire.DataSeq(size)) {
+	if !tr.s[0].ExpectReceived(n.now, Expectation{End: wire.DataSeq(size), NeededAt: n.now.Add(time.Minute)}) {
 		t.Error("the first expectation is not queued")
 	}
 	n.run(func() bool { return tr.read > int(size/4) })
@@ -72,17 +87,21 @@ func TestExpectReceiveEnd(t *testing.T) {
 	if len(g.demands) == 0 || g.demands[0].More+g.demands[0].Pending > size {
 		t.Errorf("the server's guide was asked about %+v", g.demands)
 	}
+	if in := g.demands[0].NeededIn; in < 58*time.Second || in > time.Minute+time.Second {
+		t.Errorf("the server's guide was told that the app needs it in %v, want about a minute", in)
+	}
 	before := len(g.demands)
-	tr.s[0].ExpectReceiveEnd(at, wire.DataSeq(2*size))
+	tr.s[0].ExpectReceived(n.now, Expectation{At: at, End: wire.DataSeq(2 * size)})
 	n.run(func() bool { return tr.read > int(size/2) })
-	if last := g.demands[len(g.demands)-1]; len(g.demands) == before || last.More < size {
+	if last := g.demands[len(g.demands)-1]; len(g.demands) == before || last.More < size ||
+		last.NeededIn != 0 {
 		t.Errorf("after the second expectation the server's guide was asked about %+v", last)
 	}
 	s := n.ends[1].streams.all[tr.s[0].id]
 	late := wire.Expect{Stream: s.id, At: at - 1, End: 5 * wire.DataSeq(size)}
 	if err := n.ends[1].receiveExpect(nil, late.AppendPayload(nil), n.now); err != nil ||
-		s.permission.expectedEnd != 2*wire.DataSeq(size) {
-		t.Errorf("after an older expectation %d is expected, %v", s.permission.expectedEnd, err)
+		s.permission.expected.End != 2*wire.DataSeq(size) {
+		t.Errorf("after an older expectation %d is expected, %v", s.permission.expected.End, err)
 	}
 	n.run(func() bool { return tr.s[0].Done() })
 	f := wire.Expect{Stream: tr.s[0].id, End: 5}

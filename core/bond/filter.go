@@ -59,10 +59,8 @@ type permission struct {
 	// allowsAll reports that no allowed subflow is usable now: each is removed or silent.
 	// Then all are permitted, so that the stream does not wait for one that never works again.
 	allowsAll bool
-	burst     unit.Bytes // bytes given to subflows since none were left to send
-	// expectedEnd is where the present message is expected to end; 0: unknown. expectedAt is the
-	// position at which that was expected.
-	expectedAt, expectedEnd wire.DataSeq
+	burst     unit.Bytes  // bytes given to subflows since none were left to send
+	expected  Expectation // of the present message
 	// backloggedSince is when the stream first asked for a subflow, for bytes that have been
 	// sendable without a pause since.
 	backloggedSince time.Time

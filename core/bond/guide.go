@@ -61,19 +61,30 @@ type Demand struct {
 	// MoreKnown.
 	More      unit.Bytes
 	MoreKnown bool
+	// NeededIn is when the app needs the present message: to have it sooner gains nothing. 0: it needs
+	// it as soon as possible.
+	NeededIn time.Duration
 }
 
-// ExpectSendEnd sets where the message is expected to end that the app writes now, 0 if that is
-// unknown. at is how many bytes it has written.
-func (s *Stream) ExpectSendEnd(at, end wire.DataSeq) {
-	s.permission.expectedAt, s.permission.expectedEnd = at, end
+// Expectation is what is expected of the present message in one direction of a stream.
+type Expectation struct {
+	At  wire.DataSeq // bytes that the app has moved so far
+	End wire.DataSeq // where the message ends; 0: unknown
+	// NeededAt is when the app needs it: to have it sooner gains nothing. Zero: as soon as possible.
+	NeededAt time.Time
 }
 
-// ExpectReceiveEnd sends the other end where the message is expected to end that it sends now, 0 if
-// that is unknown. at is how many bytes the app has read. It reports whether that was queued; the
-// other end may not get it even then.
-func (s *Stream) ExpectReceiveEnd(at, end wire.DataSeq) bool {
-	return s.bond.control.queueExpect(wire.Expect{Stream: s.id, At: at, End: end})
+// ExpectSent sets what is expected of the message that the app writes now.
+func (s *Stream) ExpectSent(e Expectation) { s.permission.expected = e }
+
+// ExpectReceived sends the other end what is expected of the message that it sends now. It reports
+// whether that was queued; the other end may not get it even then.
+func (s *Stream) ExpectReceived(now time.Time, e Expectation) bool {
+	f := wire.Expect{Stream: s.id, At: e.At, End: e.End}
+	if !e.NeededAt.IsZero() {
+		f.NeededIn = max(0, e.NeededAt.Sub(now))
+	}
+	return s.bond.control.queueExpect(f)
 }
 
 // endSlack is the part of its expected bytes by which a message may be longer, and is still about to
@@ -81,12 +92,17 @@ func (s *Stream) ExpectReceiveEnd(at, end wire.DataSeq) bool {
 const endSlack = 8
 
 // demandOf returns the demand of the stream if that many bytes are pending, without BackloggedFor.
-func (s *Stream) demandOf(pending unit.Bytes) Demand {
+func (s *Stream) demandOf(pending unit.Bytes, now time.Time) Demand {
 	d := Demand{Pending: pending, Burst: s.permission.burst}
-	at, end, written := s.permission.expectedAt, s.permission.expectedEnd, s.send.end
+	if e := &s.permission.expected; !e.NeededAt.IsZero() {
+		d.NeededIn = max(0, e.NeededAt.Sub(now))
+	}
+	at, end, written := s.permission.expected.At, s.permission.expected.End, s.send.end
 	switch {
 	case s.finSet:
 		d.MoreKnown = true
+	case s.peerChunkEnd > s.send.firstUnacked: // the app has announced the end
+		d.More, d.MoreKnown = unit.Bytes(max(s.peerChunkEnd, written)-written), true
 	case end <= at: // unknown
 	case written <= end:
 		d.More, d.MoreKnown = unit.Bytes(end-written), true

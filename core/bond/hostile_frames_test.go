@@ -117,7 +117,8 @@ func (h *hostilePeer) anyFrame(on wire.SubflowID) wire.Frame {
 	case 16:
 		return wire.Choice{Stream: id, Subflows: []wire.SubflowID{on}, Reason: "so"}
 	case 17:
-		return wire.Expect{Stream: id, At: wire.DataSeq(h.valueNear(next)), End: wire.DataSeq(h.valueNear(end))}
+		return wire.Expect{Stream: id, At: wire.DataSeq(h.valueNear(next)), End: wire.DataSeq(h.valueNear(end)),
+			NeededIn: time.Duration(h.numberBelow(1000)) * time.Millisecond}
 	case 18:
 		if h.numberBelow(16) == 0 {
 			return wire.Bye{}

@@ -213,12 +213,16 @@ func (b *Bond) receiveChoice(_ *subflow, payload []byte, _ time.Time) error {
 	return err
 }
 
-// receiveExpect stores where the primary expects a message to end. It ignores older expectations that
-// come late over another subflow.
-func (b *Bond) receiveExpect(_ *subflow, payload []byte, _ time.Time) error {
+// receiveExpect stores what the primary expects of a message. It ignores older expectations that come
+// late over another subflow.
+func (b *Bond) receiveExpect(_ *subflow, payload []byte, now time.Time) error {
 	f, err := wire.ParseExpect(payload)
-	if s := b.streams.all[f.Stream]; err == nil && s != nil && f.At >= s.permission.expectedAt {
-		s.ExpectSendEnd(f.At, f.End)
+	if s := b.streams.all[f.Stream]; err == nil && s != nil && f.At >= s.permission.expected.At {
+		e := Expectation{At: f.At, End: f.End}
+		if f.NeededIn > 0 {
+			e.NeededAt = now.Add(f.NeededIn)
+		}
+		s.ExpectSent(e)
 	}
 	return err
 }

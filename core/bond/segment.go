@@ -144,7 +144,7 @@ func (w *segmentWriter) fillBulkData(p *subflow, t turn, now time.Time, buf []by
 			break
 		}
 		if s != t.stream { // the scheduler was asked about that one
-			w.filter.refreshPermission(s.id, &s.permission, s.demandOf(l.contendingBytes(s)), now)
+			w.filter.refreshPermission(s.id, &s.permission, s.demandOf(l.contendingBytes(s), now), now)
 		}
 		if !w.filter.permissionAllows(&s.permission, p.id) || !p.permitsBulkOf(s) {
 			i++

@@ -26,7 +26,7 @@ var frames = []struct {
 		Terms: Terms{RadioCellular, true, TierBackup, 5e6, 70 * time.Millisecond}, Device: "phone"}, wrap(ParseJoin)},
 	{Join{Version: Version, Subflow: 1, Device: "laptop"}, wrap(ParseJoin)},
 	{InitOK{Radio: RadioBluetooth}, wrap(ParseInitOK)},
-	{Expect{Stream: 300, At: 1000, End: 512_000}, wrap(ParseExpect)},
+	{Expect{Stream: 300, At: 1000, End: 512_000, NeededIn: 1700 * time.Millisecond}, wrap(ParseExpect)},
 	{Choice{Stream: 300, Subflows: []SubflowID{1, 300}, Reason: "why not"}, wrap(ParseChoice)},
 	{Train{Left: 9, Padding: 1300}, wrap(ParseTrain)},
 	{Rate{Subflow: 300, Rate: 5e6, RTT: 70 * time.Millisecond}, wrap(ParseRate)},
@@ -171,17 +171,26 @@ func TestTreatOutOfRange(t *testing.T) {
 	}
 }
 
-// TestExpectOutOfRange checks that positions beyond the limit are malformed.
+// TestExpectOutOfRange checks that fields beyond their limits are malformed, and never sent.
 func TestExpectOutOfRange(t *testing.T) {
-	build := func(at, end DataSeq) []byte {
-		return binary.AppendUvarint(binary.AppendUvarint([]byte{1}, uint64(at)), uint64(end))
+	build := func(at, end DataSeq, in uint64) []byte {
+		b := binary.AppendUvarint([]byte{1}, uint64(at))
+		return binary.AppendUvarint(binary.AppendUvarint(b, uint64(end)), in)
 	}
-	for _, b := range [][]byte{build(0, MaxSeq+1), build(MaxSeq+1, 0)} {
+	for _, b := range [][]byte{build(0, MaxSeq+1, 0), build(MaxSeq+1, 0, 0), build(0, 0, 3600e6+1), build(0, 0, 1<<63)} {
 		if f, err := ParseExpect(b); !errors.Is(err, ErrMalformed) {
 			t.Errorf("% x: %+v, %v", b, f, err)
 		}
 	}
-	if f, err := ParseExpect(build(MaxSeq, MaxSeq)); err != nil || f.End != MaxSeq {
+	limit := Expect{Stream: 1, At: MaxSeq, End: MaxSeq, NeededIn: time.Hour}
+	if f, err := ParseExpect(build(MaxSeq, MaxSeq, 3600e6)); err != nil || f != limit {
+		t.Errorf("%+v, %v", f, err)
+	}
+	beyond := Expect{Stream: 1, At: MaxSeq + 1, End: MaxSeq + 1, NeededIn: 2 * time.Hour}
+	if f, err := ParseExpect(beyond.AppendPayload(nil)); err != nil || f != limit {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if f, err := ParseExpect(Expect{Stream: 1, NeededIn: -time.Second}.AppendPayload(nil)); err != nil || f.NeededIn != 0 {
 		t.Errorf("%+v, %v", f, err)
 	}
 }

@@ -47,14 +47,14 @@ type ObservedStream struct{ c *Conn }
 // App returns the app of the stream, "" while it is unknown.
 func (s ObservedStream) App() string { return s.c.app.internedAppInfo().App }
 
-// ExpectEnd says where the present message of a direction is expected to end, 0 if that is unknown. at
-// is how many bytes the app has moved in that direction. It reports whether it was passed on.
-func (s ObservedStream) ExpectEnd(up bool, at, end wire.DataSeq) bool {
+// ExpectMessage says what is expected of the present message of a direction. It reports whether that
+// was passed on to the sending end.
+func (s ObservedStream) ExpectMessage(now time.Time, up bool, e bond.Expectation) bool {
 	if up {
-		s.c.stream.ExpectSendEnd(at, end)
+		s.c.stream.ExpectSent(e)
 		return true
 	}
-	return s.c.stream.ExpectReceiveEnd(at, end)
+	return s.c.stream.ExpectReceived(now, e)
 }
 
 // Candidates returns the subflows that are not silent, with those marked as allowed that the stream

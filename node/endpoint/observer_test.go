@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/core/bond"
 	"mpbond/link/wire"
 )
 
@@ -29,7 +30,7 @@ func (o *countingObserver) RecordMovedBytes(_ time.Time, up bool, n unit.Bytes) 
 		o.down += n
 	}
 	o.seen = len(o.stream.Candidates(up))
-	o.passedOn = o.stream.ExpectEnd(up, 0, wire.DataSeq(unit.MB))
+	o.passedOn = o.stream.ExpectMessage(time.Now(), up, bond.Expectation{End: wire.DataSeq(unit.MB)})
 }
 
 func (o *countingObserver) RecordEnd(_ time.Time, complete bool) { o.ends = append(o.ends, complete) }

@@ -144,7 +144,8 @@ func describeAdvisedSubflow(c endpoint.NamedCandidate, down, up *policy.Subflow)
 
 // describeAdvice returns advice for the API.
 func describeAdvice(a policy.Advice, list []endpoint.NamedCandidate) api.AdvisedTransfer {
-	t := api.AdvisedTransfer{Name: a.Name, Bytes: a.Size, Upload: a.Up, Reason: a.Reason, OtherFromBytes: a.OtherFrom}
+	t := api.AdvisedTransfer{Name: a.Name, Bytes: a.Size, Upload: a.Up, EverySeconds: a.Every.Seconds(),
+		Reason: a.Reason, OtherFromBytes: a.OtherFrom}
 	for _, x := range a.Alternatives {
 		set := api.AdvisedSet{Seconds: x.Time.Seconds(), Joules: float64(x.Energy), WhyNot: x.WhyNot}
 		for s := x.Subflows; s != 0; s &= s - 1 {

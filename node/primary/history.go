@@ -22,6 +22,7 @@ import (
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
 	"mpbond/control/policy"
+	"mpbond/core/bond"
 	"mpbond/link/wire"
 	"mpbond/node/endpoint"
 )
@@ -189,6 +190,24 @@ func (m *historyMemory) expectBeyond(names *historyNames, up bool, sent unit.Byt
 // loss of its newest part costs little.
 const historySaveInterval = 10 * time.Minute
 
+// recordBegin adds the beginning of a message of a stream that began when all had been forgotten that
+// often. It returns the interval at which such messages begin, 0 if there is none.
+func (m *historyMemory) recordBegin(now time.Time, names *historyNames, up bool, forgotten int) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if forgotten != m.forgotten {
+		return 0
+	}
+	ofDest, ofApp := names.ofDest[directionIndex(up)], names.ofApp[directionIndex(up)]
+	m.state.RecordBegin(now, ofDest)
+	m.state.RecordBegin(now, ofApp)
+	m.hasChanged = true
+	if d := m.state.Lookup(ofApp); d != nil {
+		return d.Rhythm()
+	}
+	return m.state.Lookup(ofDest).Rhythm()
+}
+
 // runSaving saves the memory at intervals until ctx ends.
 func (m *historyMemory) runSaving(ctx context.Context, log *slog.Logger) {
 	t := time.NewTicker(historySaveInterval)
@@ -253,15 +272,22 @@ type streamHistory struct {
 // observedStream is the part of endpoint.ObservedStream that a streamHistory needs.
 type observedStream interface {
 	App() string
-	ExpectEnd(up bool, at, end wire.DataSeq) bool
+	ExpectMessage(now time.Time, up bool, e bond.Expectation) bool
 	Candidates(up bool) []endpoint.NamedCandidate
 }
 
-// expectation has the expected end of the present message in one direction of a stream.
+// expectation has what is expected of the present message in one direction of a stream.
 type expectation struct {
 	moved    wire.DataSeq // bytes so far
-	passedOn wire.DataSeq // the end of a message that was passed on; 0: none
+	neededAt time.Time    // when the app needs the message; zero: as soon as possible
+	passedOn passedOn     // the last expectation
 	checkAt  unit.Bytes   // size of the present message at which to ask the history again
+}
+
+// passedOn is an expectation that was passed on; the zero value: none.
+type passedOn struct {
+	end      wire.DataSeq
+	neededAt time.Time
 }
 
 // newStreamHistory returns the history of a stream that begins.
@@ -280,8 +306,11 @@ func (h *streamHistory) RecordMovedBytes(now time.Time, up bool, n unit.Bytes) {
 	e := h.direction(up)
 	e.moved += wire.DataSeq(n)
 	size := h.messages.PresentSize(now, up)
+	if up && size > 0 && size == n {
+		h.recordRequest(now)
+	}
 	if size > 0 && (size == n || size >= e.checkAt) {
-		h.passOnExpectation(up, size)
+		h.passOnExpectation(now, up, size)
 	}
 	switch {
 	case up && n >= policy.LeastMessage: // an answer may follow
@@ -325,6 +354,17 @@ func (h *streamHistory) refreshNames() {
 	}
 }
 
+// recordRequest records that a request begins, and when the app needs it and its answer.
+func (h *streamHistory) recordRequest(now time.Time) {
+	for _, up := range [...]bool{false, true} {
+		e := h.direction(up)
+		e.neededAt = time.Time{}
+		if rhythm := h.memory.recordBegin(now, &h.names, up, h.forgotten); rhythm > 0 {
+			e.neededAt = now.Add(policy.NeededIn(rhythm))
+		}
+	}
+}
+
 // recordMessage records a message that has ended, and how right the forecast of an answer was.
 func (h *streamHistory) recordMessage(now time.Time, x policy.Message) {
 	h.memory.recordMessage(now, &h.names, x, h.forgotten)
@@ -337,46 +377,48 @@ func (h *streamHistory) recordMessage(now time.Time, x policy.Message) {
 	h.answer = answerForecast{}
 }
 
-// passOnExpectation passes on where the present message of a direction, of a size so far, is
-// expected to end.
-func (h *streamHistory) passOnExpectation(up bool, size unit.Bytes) {
+// passOnExpectation passes on what is expected of the present message of a direction, of a size so far.
+func (h *streamHistory) passOnExpectation(now time.Time, up bool, size unit.Bytes) {
 	e, more := h.direction(up), h.memory.expectBeyond(&h.names, up, size)
 	e.checkAt = max(2*size, leastForecast)
 	switch {
 	case more > 0:
 		e.checkAt = size + more + 1
-		h.passOnEnd(up, e.moved+wire.DataSeq(more))
-	case e.passedOn != e.moved: // else it has ended where it was expected to
-		h.passOnEnd(up, 0)
+		h.passOn(now, up, e.moved+wire.DataSeq(more))
+	case e.passedOn.end != e.moved: // else it has ended where it was expected to
+		h.passOn(now, up, 0)
 	}
 }
 
-// expectAnswer passes on where the answer to a request is expected to end. If the answer to an
-// earlier one still arrives, the new one follows it.
+// expectAnswer passes on what is expected of the answer to a request. If the answer to an earlier one
+// still arrives, the new one follows it.
 func (h *streamHistory) expectAnswer(now time.Time) {
 	begins := h.down.moved
 	if size := h.messages.PresentSize(now, false); size > 0 {
-		left := int64(h.down.passedOn) - int64(begins)
+		left := int64(h.down.passedOn.end) - int64(begins)
 		if left < 0 || left > int64(size)/nearEnd {
 			return // it is not known where the present answer ends, or it has just begun
 		}
-		begins = h.down.passedOn
+		begins = h.down.passedOn.end
 	}
 	end := wire.DataSeq(0)
 	if more := h.memory.expectBeyond(&h.names, false, 0); more > 0 {
 		end = begins + wire.DataSeq(more)
 	}
-	h.passOnEnd(false, end)
+	h.passOn(now, false, end)
 	h.down.checkAt = 0 // further bytes of the present answer ask the history again
 }
 
 // nearEnd is the part of an answer that may be missing when the app makes its next request.
 const nearEnd = 8
 
-// passOnEnd passes on where a message is expected to end, 0 if that is unknown, if it has changed.
-func (h *streamHistory) passOnEnd(up bool, end wire.DataSeq) {
-	if e := h.direction(up); end != e.passedOn && h.stream.ExpectEnd(up, e.moved, end) {
-		e.passedOn = end
+// passOn passes on where a message is expected to end, 0 if that is unknown, and when the app needs it,
+// if that has changed.
+func (h *streamHistory) passOn(now time.Time, up bool, end wire.DataSeq) {
+	e := h.direction(up)
+	next := passedOn{end, e.neededAt}
+	if next != e.passedOn && h.stream.ExpectMessage(now, up, bond.Expectation{At: e.moved, End: end, NeededAt: e.neededAt}) {
+		e.passedOn = next
 	}
 }
 

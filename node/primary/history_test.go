@@ -15,7 +15,7 @@ import (
 
 	"mpbond/base/unit"
 	"mpbond/control/policy"
-	"mpbond/link/wire"
+	"mpbond/core/bond"
 	"mpbond/node/endpoint"
 )
 
@@ -108,16 +108,20 @@ type fakeStream struct {
 	app        string
 	candidates []endpoint.NamedCandidate
 	full       bool     // expectations are dropped
-	expected   []string // "down END at AT"
+	expected   []string // "down END at AT", " in TIME"
 }
 
 func (f *fakeStream) App() string { return f.app }
 
-func (f *fakeStream) ExpectEnd(up bool, at, end wire.DataSeq) bool {
+func (f *fakeStream) ExpectMessage(now time.Time, up bool, e bond.Expectation) bool {
 	if f.full {
 		return false
 	}
-	f.expected = append(f.expected, fmt.Sprintf("%s %d at %d", map[bool]string{false: "down", true: "up"}[up], end, at))
+	text := fmt.Sprintf("%s %d at %d", map[bool]string{false: "down", true: "up"}[up], e.End, e.At)
+	if !e.NeededAt.IsZero() {
+		text += fmt.Sprint(" in ", e.NeededAt.Sub(now))
+	}
+	f.expected = append(f.expected, text)
 	return true
 }
 
@@ -258,5 +262,35 @@ func TestAnswerForecasts(t *testing.T) {
 	list, _ := m.listForecasts()
 	if len(list) != 1 || list[0].Took != 680*time.Millisecond || list[0].Bytes != 680_000 || list[0].Subflows != 1 {
 		t.Errorf("%d forecasts: %+v", len(list), list)
+	}
+}
+
+// TestRhythmOfSegments checks that a player's segments are needed later once it has fetched some at
+// regular intervals over several connections, and sooner again after a seek.
+func TestRhythmOfSegments(t *testing.T) {
+	var m historyMemory
+	m.teachSizes(750_000, 750_000, 750_000)
+	streams := []*playedStream{openStream(&m), openStream(&m)}
+	start := streams[0].now
+	fetch := func(i int, at time.Duration) string {
+		s := streams[i%2]
+		s.now, s.fake.expected = start.Add(at), nil
+		s.fetchAnswer(750_000)
+		return s.fake.expected[0]
+	}
+	for i := range 5 {
+		fetch(i, time.Duration(i)*10*time.Millisecond)
+	}
+	for i, at := range []int{5, 10, 15, 20} {
+		text := fetch(i, time.Duration(at)*time.Second)
+		if strings.HasSuffix(text, " in 1.666666666s") != (at >= 15) {
+			t.Errorf("at %d s: %q", at, text)
+		}
+	}
+	if text := fetch(0, 21*time.Second); strings.Contains(text, " in ") {
+		t.Errorf("after a seek: %q", text)
+	}
+	if text := fetch(1, 26*time.Second); !strings.Contains(text, " in ") {
+		t.Errorf("5 s later: %q", text)
 	}
 }
