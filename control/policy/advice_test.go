@@ -31,10 +31,11 @@ func TestAdvise(t *testing.T) {
 			t.Errorf("%s: the choice is said to change at %d bytes", x.Name, n)
 		}
 	}
-	if a := Advise(list[:1], Transfer{Name: "message", Size: unit.KB, Up: true}); len(a.Alternatives) != 1 || a.OtherFrom != 0 {
+	message := Transfer{Name: "message", Size: unit.KB, Up: true}
+	if a := Advise(list[:1], message); len(a.Alternatives) != 1 || a.OtherFrom != 0 {
 		t.Errorf("one subflow: %+v", a)
 	}
-	if a := Advise(nil, Transfer{Name: "message", Size: unit.KB, Up: true}); len(a.Alternatives) != 0 {
+	if a := Advise(nil, message); len(a.Alternatives) != 0 {
 		t.Errorf("no subflow: %+v", a)
 	}
 }

@@ -141,7 +141,7 @@ func TestRhythm(t *testing.T) {
 		{"nothing", nil, 0},
 		{"two intervals", []time.Duration{5 * s, 5 * s}, 0},
 		{"three", []time.Duration{5 * s, 5 * s, 5 * s}, 5 * s},
-		{"three that vary a little", []time.Duration{5 * s, 5500 * time.Millisecond, 4800 * time.Millisecond}, 4800 * time.Millisecond},
+		{"three that vary a little", []time.Duration{50 * s, 55 * s, 48 * s}, 48 * s},
 		{"three that vary", []time.Duration{5 * s, 8 * s, 5 * s}, 0},
 		{"at once, then three", []time.Duration{0, 0, 5 * s, 5 * s, 5 * s}, 5 * s},
 		{"a request much later", []time.Duration{5 * s, 5 * s, 5 * s, time.Hour}, 0},
@@ -179,7 +179,8 @@ func TestIntervalsAreBounded(t *testing.T) {
 	if len(h.List) != 1 || len(d.Intervals) != maxRemembered || slices.Min(d.Intervals) < 0 || d.LastBegin.Unix() != 5 {
 		t.Errorf("%d destinations; %+v", len(h.List), d)
 	}
-	for name, bad := range map[string][]time.Duration{"negative": {-1}, "too many": make([]time.Duration, maxRemembered+1)} {
+	for name, bad := range map[string][]time.Duration{"negative": {-1},
+		"too many": make([]time.Duration, maxRemembered+1)} {
 		h.List[name] = &Destination{Sizes: repeatSize(1, 5), Intervals: bad}
 	}
 	h.List["ahead"] = &Destination{Sizes: repeatSize(1, 5), LastBegin: time.Unix(2e9, 0)}

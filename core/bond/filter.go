@@ -242,7 +242,7 @@ func (f *subflowFilter) permitsOtherSubflow(perm *permission, p *subflow, n, pen
 	if f.guide == nil {
 		return false
 	}
-	d := Demand{Pending: pending + n}
+	d := Demand{Pending: pending + n, NeededIn: perm.expected.neededIn(now)}
 	if !perm.backloggedSince.IsZero() {
 		d.BackloggedFor = now.Sub(perm.backloggedSince)
 	}

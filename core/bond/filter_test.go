@@ -129,8 +129,9 @@ func TestSubflowFilterOther(t *testing.T) {
 	f.replaceGuide(g)
 	f.refreshPermission(1, &r, Demand{}, start)
 	g.allow = []wire.SubflowID{3} // as soon as it is asked about the bytes in flight too
-	if !f.permitsOtherSubflow(&r, one, unit.MB, 0, start) || g.asked != 2 {
-		t.Errorf("the guide was asked %d times", g.asked)
+	r.expected.NeededAt = start.Add(time.Second)
+	if !f.permitsOtherSubflow(&r, one, unit.MB, 0, start) || g.asked != 2 || g.last.NeededIn != time.Second {
+		t.Errorf("the guide was asked %d times, last about %+v", g.asked, g.last)
 	}
 }
 

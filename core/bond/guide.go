@@ -74,17 +74,21 @@ type Expectation struct {
 	NeededAt time.Time
 }
 
+// neededIn returns in which time the app needs the message, 0 if it needs it as soon as possible.
+func (e *Expectation) neededIn(now time.Time) time.Duration {
+	if e.NeededAt.IsZero() {
+		return 0
+	}
+	return max(0, e.NeededAt.Sub(now))
+}
+
 // ExpectSent sets what is expected of the message that the app writes now.
 func (s *Stream) ExpectSent(e Expectation) { s.permission.expected = e }
 
 // ExpectReceived sends the other end what is expected of the message that it sends now. It reports
 // whether that was queued; the other end may not get it even then.
 func (s *Stream) ExpectReceived(now time.Time, e Expectation) bool {
-	f := wire.Expect{Stream: s.id, At: e.At, End: e.End}
-	if !e.NeededAt.IsZero() {
-		f.NeededIn = max(0, e.NeededAt.Sub(now))
-	}
-	return s.bond.control.queueExpect(f)
+	return s.bond.control.queueExpect(wire.Expect{Stream: s.id, At: e.At, End: e.End, NeededIn: e.neededIn(now)})
 }
 
 // endSlack is the part of its expected bytes by which a message may be longer, and is still about to
@@ -93,10 +97,7 @@ const endSlack = 8
 
 // demandOf returns the demand of the stream if that many bytes are pending, without BackloggedFor.
 func (s *Stream) demandOf(pending unit.Bytes, now time.Time) Demand {
-	d := Demand{Pending: pending, Burst: s.permission.burst}
-	if e := &s.permission.expected; !e.NeededAt.IsZero() {
-		d.NeededIn = max(0, e.NeededAt.Sub(now))
-	}
+	d := Demand{Pending: pending, Burst: s.permission.burst, NeededIn: s.permission.expected.neededIn(now)}
 	at, end, written := s.permission.expected.At, s.permission.expected.End, s.send.end
 	switch {
 	case s.finSet:
