@@ -31,15 +31,20 @@ type AppClient struct {
 	Web    string     `json:"web"`     // address of the web node
 	Blob   string     `json:"blob"`    // file whose beginning each download and upload consists of
 	CAFile string     `json:"ca_file"` // certificate of the hosts, for a script with TLS
+	Page   string     `json:"page"`    // directory of the page at each host, for a script with a Browser
 	// At most one of these is set.
 	SOCKS string `json:"-"` // address of a proxy
 	MPTCP bool   `json:"-"` // ask the kernel for MPTCP
 }
 
-// Run plays the script and prints an app.Log to out.
-func (c *AppClient) Run(ctx context.Context, out io.Writer) error {
+// Run plays the script and prints an app.Log to out. A client with a browser waits for a line from in
+// before, and for its end after that.
+func (c *AppClient) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := c.Script.Check(); err != nil {
 		return err
+	}
+	if c.Script.Browser != "" {
+		return c.loadInBrowser(ctx, in, out)
 	}
 	blob, err := mapFile(c.Blob)
 	if err != nil {

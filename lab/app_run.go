@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -72,6 +73,7 @@ type appFiles struct {
 	blob      string
 	hosts     int
 	cert, key string // of all hosts; "": plain HTTP
+	hasPages  bool   // a browser loads them
 	root      string
 }
 
@@ -94,7 +96,24 @@ func (b *Bench) makeAppFiles(p RunSpec) error {
 	if err != nil {
 		return err
 	}
-	return writeCertificate(b.app.cert, b.app.key, web.AsSlice())
+	return cmp.Or(writeCertificate(b.app.cert, b.app.key, web.AsSlice()), b.app.makePages(p))
+}
+
+// makePages makes the pages of scripts that a browser loads.
+func (a *appFiles) makePages(p RunSpec) error {
+	blob, err := mapFile(a.blob)
+	if err != nil {
+		return err
+	}
+	for rep := range p.Reps {
+		if s := p.App(rep); s.Browser != "" {
+			a.hasPages = true
+			if err := a.makePageFiles(s, pageName(rep), blob); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // writeCertificate writes a self-signed certificate for an IP address, and its key.
@@ -151,11 +170,18 @@ func (a *appFiles) nginxServer() string {
 		tls := ""
 		if a.cert != "" {
 			tls = " ssl"
+			if a.hasPages {
+				tls += " http2"
+			}
 		}
 		fmt.Fprintf(&text, "    listen %d%s;\n", appHostPort+host, tls)
 	}
 	if a.cert != "" {
 		fmt.Fprintf(&text, "    ssl_certificate %s; ssl_certificate_key %s;\n", a.cert, a.key)
+	}
+	if a.hasPages {
+		text.WriteString("    types { text/html html; application/javascript js; image/gif gif; }\n" +
+			"    add_header Timing-Allow-Origin *;\n")
 	}
 	fmt.Fprintf(&text, "    root %s; keepalive_requests 100000;\n  }\n", a.root)
 	return text.String()
@@ -164,7 +190,8 @@ func (a *appFiles) nginxServer() string {
 // appCommand returns the command that plays a script. Schemes append options for the path to take.
 func (b *Bench) appCommand(t Transfer) []string {
 	addr, _ := b.Lab.Topology.Addr("web", "")
-	spec, _ := json.Marshal(AppClient{Script: *t.App, Web: addr.String(), Blob: b.app.blob, CAFile: b.app.cert})
+	spec, _ := json.Marshal(AppClient{Script: *t.App, Web: addr.String(), Blob: b.app.blob, CAFile: b.app.cert,
+		Page: pageName(t.Rep)})
 	return labCommand("app", string(spec)) // plain values cannot fail
 }
 

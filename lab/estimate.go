@@ -113,6 +113,9 @@ func (p RunSpec) expectedTransferTime(scheme string) (time.Duration, error) {
 		return unknownDuration, nil // no path is left: it fails, or waits for a link
 	}
 	if p.App != nil {
+		if p.App(0).Browser != "" {
+			d += browserTime
+		}
 		return p.App(0).ExpectedTime(d), nil
 	}
 	if strings.Contains(scheme, "noreinject") {

@@ -68,13 +68,16 @@ func testProgram(args []string) error {
 		return testPlayer(args[1:])
 	case "exchange":
 		return RunExchange(context.Background(), args[1], args[2])
-	case "app": // SPEC [--mptcp]
+	case "app": // SPEC [--mptcp] [--socks5-hostname ADDRESS]
 		var c AppClient
 		if err := json.Unmarshal([]byte(args[1]), &c); err != nil {
 			return err
 		}
 		c.MPTCP = slices.Contains(args[2:], "--mptcp")
-		return c.Run(context.Background(), os.Stdout)
+		if i := slices.Index(args, "--socks5-hostname"); i > 0 {
+			c.SOCKS = args[i+1]
+		}
+		return c.Run(context.Background(), os.Stdin, os.Stdout)
 	case "probe":
 		return RunProbe(args[1:])
 	case "flow-sink":

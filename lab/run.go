@@ -3,16 +3,13 @@
 package lab
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -302,6 +299,12 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 	if err != nil {
 		return err
 	}
+	if t.App != nil && t.App.Browser != "" {
+		defer c.endInput()
+		if err := c.startBeforehand(); err != nil {
+			return err
+		}
+	}
 	pinged := func() (map[string]Ping, error) { return nil, nil }
 	if s.spec.Ping > 0 {
 		if pinged, err = b.startPings(ctx, s.spec.Ping); err != nil {
@@ -323,12 +326,11 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 	}
 	clientErr := s.runTransferClient(b, t, c, before)
 	r.Starved = starved()
-	if c.cmd.ProcessState == nil {
+	if c.cmd.Process == nil {
 		return clientErr // it did not start
 	}
 	took := time.Since(begin)
-	r.ClientCPU, r.CPU = (c.cmd.ProcessState.UserTime() + c.cmd.ProcessState.SystemTime()).Seconds(),
-		map[string]float64{}
+	r.ClientCPU, r.CPU = c.cpuTime().Seconds(), map[string]float64{}
 	for node, t := range b.cpuTimeByNode() {
 		r.CPU[node] = max(0, t-used[node]).Seconds() // a killed program has no times
 	}
@@ -367,7 +369,7 @@ func (s *session) starvedTooLong(d time.Duration) bool {
 
 // runTransferClient starts the client, kills nodes on time and waits for the client's end.
 func (s *session) runTransferClient(b *Bench, t Transfer, c *clientRun, before Stats) error {
-	if err := c.cmd.Start(); err != nil {
+	if err := c.begin(); err != nil {
 		return fmt.Errorf("start the client: %w", err)
 	}
 	for _, k := range s.kills {
@@ -378,6 +380,9 @@ func (s *session) runTransferClient(b *Bench, t Transfer, c *clientRun, before S
 	stop := s.startTransferWatch(b, t, before, meter)
 	err := c.readOutput(t, s.schemes[t.Scheme].Capabilities().ownReport, meter)
 	stop()
+	if c.input != nil && err == nil {
+		return nil // it has reported, and ends when the clocks have stopped
+	}
 	if e := c.waitClientExit(); e != nil && !(t.Video == nil && t.Length > 0 &&
 		(t.Upload || c.cmd.ProcessState.ExitCode() == curlTimedOut)) {
 		err = fmt.Errorf("client: %w", e)
@@ -400,51 +405,6 @@ func (s *session) evaluateClient(ctx context.Context, b *Bench, t Transfer, c *c
 		return r.evaluateItems(b, t, c.received, c.stderr.String())
 	}
 	return r.evaluateDownload(b, c.received, c.stderr.String())
-}
-
-// clientRun is the client of one transfer.
-type clientRun struct {
-	cmd      *exec.Cmd
-	out      io.Reader
-	stderr   bytes.Buffer
-	received Received // what arrived, if its output is the data
-	report   []byte   // output of a client with its own report
-}
-
-// newClientRun prepares the client of a command of Lab.Command.
-func newClientRun(cmd *exec.Cmd, err error) (*clientRun, error) {
-	if err != nil {
-		return nil, err
-	}
-	c := &clientRun{cmd: cmd}
-	cmd.Stderr, cmd.WaitDelay = &c.stderr, stopTimeout
-	c.out, err = cmd.StdoutPipe()
-	return c, err
-}
-
-// waitClientExit waits for the client's exit. The error includes what it printed.
-func (c *clientRun) waitClientExit() error {
-	if err := c.cmd.Wait(); err != nil {
-		return fmt.Errorf("%w: %s", err, strings.TrimSpace(c.stderr.String()))
-	}
-	return nil
-}
-
-// readOutput reads the client's output: the bytes of a download, the sink's view of an upload, or
-// the report of a client that writes one.
-func (c *clientRun) readOutput(t Transfer, tells bool, m *byteCounter) (err error) {
-	switch {
-	case t.Video != nil || t.App != nil || tells:
-		c.report, err = io.ReadAll(c.out)
-	case !t.Upload && t.Streams == 1:
-		c.received, err = receiveAll(c.out, m, 0)
-	case t.Length > 0 || len(t.Items) > 0: // the sink reports later, or the web server has the files
-		_, _ = io.Copy(io.Discard, c.out)
-	default:
-		err = json.NewDecoder(c.out).Decode(&c.received)
-		_, _ = io.Copy(io.Discard, c.out)
-	}
-	return err
 }
 
 // maxClientStartup is how long a client may take to start and to end besides its transfer. It takes

@@ -336,7 +336,7 @@ func secondAddress(t *Topology) (addr, link string, err error) {
 }
 
 func (*mptcpScheme) Client(b *Bench, t Transfer) []string {
-	if t.Video != nil || t.App != nil {
+	if t.Video != nil || t.App != nil && t.App.Browser == "" {
 		return append(b.FetchCommand(t), "--mptcp") // mptcpize has no effect on a static program
 	}
 	return append([]string{"mptcpize", "run"}, b.FetchCommand(t)...)

@@ -325,7 +325,7 @@ func labAppCommand() *cobra.Command {
 			if err := json.Unmarshal([]byte(args[0]), &a); err != nil {
 				return cli.AsUsageError(err)
 			}
-			return a.Run(c.Context(), c.OutOrStdout())
+			return a.Run(c.Context(), c.InOrStdin(), c.OutOrStdout())
 		},
 	}
 	c.Flags().StringVar(&a.SOCKS, "socks5-hostname", "", "go through the proxy at `HOST:PORT`") // as in curl

@@ -4,6 +4,7 @@ package app
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"mpbond/base/unit"
@@ -21,9 +22,22 @@ type Script struct {
 	// Length ends the script after that time, complete or not; 0: when all requests are complete.
 	Length   time.Duration `json:"length_ns,omitempty"`
 	Requests []Request     `json:"requests"`
+	// Browser says that a browser loads the script, which must be one of a page: its root, then
+	// scripts, then images.
+	Browser Browser `json:"browser,omitempty"`
 	// Media is set if the answers are media that a player plays.
 	Media *Media `json:"media,omitempty"`
 }
+
+// Browser is a way in which a browser speaks to hosts. The zero value is the lab's own client, which
+// speaks HTTP/1.1.
+type Browser string
+
+// Browsers.
+const (
+	BrowserHTTP1 Browser = "HTTP/1.1"
+	BrowserHTTP2 Browser = "HTTP/2" // one connection to each host
+)
 
 // Request sends Up bytes to a host and fetches Down bytes from it. It begins when all requests of
 // earlier stages are complete and Pause has passed since then, but not before At, counted from the
@@ -72,10 +86,22 @@ func (s Script) Check() error {
 		}
 		stage = r.Stage
 	}
+	if s.Browser != "" && !s.isPage() {
+		return fmt.Errorf("script of %q: a browser loads a root, then scripts, then images, by TLS and without pauses",
+			s.App)
+	}
 	if m := s.Media; m != nil && (m.Segment <= 0 || m.StartBuffer <= 0) {
 		return fmt.Errorf("script of %q: media needs a segment and a buffer to start with", s.App)
 	}
 	return nil
+}
+
+// isPage reports whether a browser can load the script.
+func (s Script) isPage() bool {
+	return s.TLS && s.Length == 0 && s.SendLimit == 0 && len(s.StageOf(0)) == 1 && s.StageCount() <= 3 &&
+		!slices.ContainsFunc(s.Requests, func(r Request) bool {
+			return r.Up > 0 || r.Down < leastObject || r.Pause > 0 || r.At > 0
+		})
 }
 
 // Bytes returns how many bytes the script sends and fetches, without headers. A script with a

@@ -234,7 +234,8 @@ func PublishedRows(set radio.Set) (all []Row) {
 	for _, r := range rowMakers {
 		all = append(all, r(set))
 	}
-	return slices.Concat(all, phoneRows(set), []Row{rowS9Counts(set), rowS11HoldOut(set), rowS12Forecasts(set)})
+	return slices.Concat(all, phoneRows(set), []Row{rowS9Counts(set), rowS10Browser(set), rowS11HoldOut(set),
+		rowS12Forecasts(set)})
 }
 
 // Names of groups of rows: the published ones, those of the bench, those of random networks, and

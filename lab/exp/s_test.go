@@ -197,3 +197,43 @@ func TestRecounts(t *testing.T) {
 		t.Errorf("%+v", rec)
 	}
 }
+
+// TestPageOrder checks how the order of schemes in a browser is compared with that of the lab's client.
+func TestPageOrder(t *testing.T) {
+	row := rowS10Browser(radio.Sets[0])
+	shareOf := func(seconds func(cell, scheme string) float64, drop string) (share float64, measured bool) {
+		rec := Record{Row: row.ID, Results: newData(row, 3, seconds), Stamp: Stamp{Cells: map[string]int{}}}
+		for cell, results := range rec.Results {
+			if strings.HasSuffix(cell, drop) && drop != "" {
+				rec.Results[cell] = results[:2*len(pageSchemes)]
+			}
+			rec.Cells[cell] = len(results)
+		}
+		e := Evaluate(row, rec)
+		p := e.Points[len(e.Points)-1]
+		return p.Mean, p.Verdict != NotMeasured
+	}
+	slowerMPTCP := func(_, scheme string) float64 {
+		if scheme == phoneMPTCPWiFi {
+			return 3
+		}
+		return 2
+	}
+	if share, ok := shareOf(slowerMPTCP, ""); !ok || share != 100 {
+		t.Errorf("the same order: %g %%, %v", share, ok)
+	}
+	if share, ok := shareOf(func(cell, scheme string) float64 {
+		if strings.HasSuffix(cell, string(app.BrowserHTTP2)) {
+			return 5 - slowerMPTCP(cell, scheme)
+		}
+		return slowerMPTCP(cell, scheme)
+	}, ""); !ok || share != 50 {
+		t.Errorf("the other order by HTTP/2: %g %%, %v", share, ok)
+	}
+	if share, ok := shareOf(func(string, string) float64 { return 2 }, ""); ok {
+		t.Errorf("no difference: %g %%", share)
+	}
+	if share, ok := shareOf(slowerMPTCP, "lab's client"); ok {
+		t.Errorf("two repetitions of the lab's client: %g %%", share)
+	}
+}

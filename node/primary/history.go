@@ -417,7 +417,10 @@ const nearEnd = 8
 func (h *streamHistory) passOn(now time.Time, up bool, end wire.DataSeq) {
 	e := h.direction(up)
 	next := passedOn{end, e.neededAt}
-	if next != e.passedOn && h.stream.ExpectMessage(now, up, bond.Expectation{At: e.moved, End: end, NeededAt: e.neededAt}) {
+	if next == e.passedOn {
+		return
+	}
+	if h.stream.ExpectMessage(now, up, bond.Expectation{At: e.moved, End: end, NeededAt: e.neededAt}) {
 		e.passedOn = next
 	}
 }
