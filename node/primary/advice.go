@@ -3,7 +3,6 @@
 package primary
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -67,29 +66,19 @@ func (p *Primary) PastForecasts() (h api.PastForecasts) {
 // lock. Safe for concurrent use.
 type placeRates struct {
 	known atomic.Pointer[map[string]policy.SubflowRecord]
+	// For refreshIfOld, of which only one may run at a time.
+	at    time.Time
+	count int // of devices
 }
 
-// runRefreshing looks up the rates each placeRefreshInterval, and soon after devices have changed.
-const (
-	placeRefreshInterval = 5 * time.Second
-	placeCheckInterval   = 500 * time.Millisecond
-)
+// placeRefreshInterval is how often the rates of the same devices are looked up again.
+const placeRefreshInterval = 5 * time.Second
 
-// runRefreshing looks up the rates of devices at intervals until ctx ends.
-func (r *placeRates) runRefreshing(ctx context.Context, devices func() []endpoint.NamedCandidate,
-	memory *locationMemory) {
-	t := time.NewTicker(placeCheckInterval)
-	defer t.Stop()
-	for at, count := (time.Time{}), 0; ; {
-		if list := devices(); len(list) != count || time.Since(at) >= placeRefreshInterval {
-			r.refreshPlaceRates(list, memory)
-			at, count = time.Now(), len(list)
-		}
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
+// refreshIfOld looks up the rates of devices if others were looked up before, or long ago.
+func (r *placeRates) refreshIfOld(now time.Time, devices []endpoint.NamedCandidate, memory *locationMemory) {
+	if len(devices) != r.count || now.Sub(r.at) >= placeRefreshInterval {
+		r.refreshPlaceRates(devices, memory)
+		r.at, r.count = now, len(devices)
 	}
 }
 

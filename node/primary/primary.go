@@ -86,6 +86,7 @@ func New(
 		names:         p.names,
 		streamTimeout: time.Duration(cfg.GiveUp),
 		log:           log,
+		newClass:      make(chan struct{}, 1),
 		open:          bondOpener(cfg, p.memory.NewShare(), log, rec),
 	}
 	p.demand = newDemand(p.bond.hasOpenStreams)
@@ -201,11 +202,6 @@ func (p *Primary) Run(ctx context.Context) error {
 	p.wg.Go(func() { p.bond.runClassLoop(ctx) })
 	p.wg.Go(func() { p.appFinder.runQueries(ctx) })
 	p.wg.Go(func() { p.history.runSaving(ctx, p.log) })
-	p.wg.Go(func() {
-		p.places.runRefreshing(ctx, func() []endpoint.NamedCandidate {
-			return p.bond.currentSession().endpoint.Candidates()
-		}, &p.locations)
-	})
 	err := p.helpers.acceptPipes(ctx)
 	cancel()
 	p.helpers.closeHandshakes()
@@ -233,7 +229,9 @@ func (p *Primary) runMaintenance(ctx context.Context) {
 		case <-t.C:
 		}
 		p.memory.Trim()
-		p.locations.recordRates(p.bond.currentSession().endpoint.SteadyRates(), p.log)
+		active := p.bond.currentSession().endpoint
+		p.locations.recordRates(active.SteadyRates(), p.log)
+		p.places.refreshIfOld(time.Now(), active.Candidates(), &p.locations)
 		p.bond.migrateSubflows(own.detectLost())
 		if own.takeChanged() {
 			p.demand.retryRefused()

@@ -41,6 +41,7 @@ type bondHolder struct {
 	mu        sync.Mutex
 	active    *session
 	classes   classTable
+	newClass  chan struct{} // of capacity 1: wakes runClassLoop
 	isClosing bool          // closeWithFarewell was called
 	closing   chan struct{} // closed by closeWithFarewell
 	wg        sync.WaitGroup
@@ -313,6 +314,10 @@ func (b *bondHolder) classForSettings(settings *policy.TrafficClass) (wire.Group
 	id, added, err := b.classes.assignClass(settings, b.active.endpoint.ClassesInUse)
 	if added {
 		b.sendClasses()
+		select {
+		case b.newClass <- struct{}{}:
+		default:
+		}
 	}
 	return id, err
 }
@@ -380,19 +385,32 @@ func (b *bondHolder) sendClasses() {
 }
 
 // runClassLoop keeps the classes up to date until ctx ends. It ends streams if their class has had
-// no subflow for too long. New streams wait as awaitSubflow describes.
+// no subflow for too long. New streams wait as awaitSubflow describes. While there is no class it
+// sleeps: each wake-up of an idle phone costs energy.
 func (b *bondHolder) runClassLoop(ctx context.Context) {
 	t := time.NewTicker(classInterval)
 	defer t.Stop()
 	for {
+		tick := t.C
+		if b.hasNoClasses() {
+			tick = nil
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-b.newClass:
+		case <-tick:
 		}
 		b.updateClasses(func() {})
 		b.failEmptyClasses(time.Now())
 	}
+}
+
+// hasNoClasses reports whether no rule has settings for any stream so far.
+func (b *bondHolder) hasNoClasses() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.classes.hasNoClasses()
 }
 
 // failEmptyClasses ends streams of classes that have had no subflow for too long.

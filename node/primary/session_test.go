@@ -25,6 +25,7 @@ func newBondHolder(t *testing.T, giveUp time.Duration) *bondHolder {
 		names:         deviceNames{configured: "laptop", trust: trust},
 		streamTimeout: giveUp,
 		log:           slog.New(slog.DiscardHandler),
+		newClass:      make(chan struct{}, 1),
 		open: func(_ wire.BondID, down func(*subflow.Subflow, error)) *endpoint.Endpoint {
 			return endpoint.New(endpoint.Config{Bond: bond.Config{OpensStreams: true}, Down: down})
 		},
@@ -65,15 +66,16 @@ func TestPatience(t *testing.T) {
 func TestClassPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBondHolder(t, time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go b.runClassLoop(ctx)
+		synctest.Wait() // it sleeps until there is a class
 		b.mu.Lock()
 		id, err := b.classForSettings(&policy.TrafficClass{Devices: []string{"phone"}, Weight: 1})
 		b.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go b.runClassLoop(ctx)
 		lasts := func(want time.Duration) {
 			t.Helper()
 			began := time.Now()
