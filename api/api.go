@@ -338,7 +338,8 @@ type LinkShare struct {
 
 // Chunk is the body of POST /v2/chunk, by which an app announces the bytes that it waits for on a
 // connection. The scheduler completes them as early as possible, before later bytes (the end of a
-// chunk in the MPBond paper, section 4.3). The answer is 204. Only a primary accepts it.
+// chunk in the MPBond paper, section 4.3), and links are chosen for that many. The answer is 204.
+// Only a primary accepts it.
 type Chunk struct {
 	// App is the local address of the app's connection to the proxy, or of the connection that
 	// `mpbond run` redirects, "host:port".

@@ -65,9 +65,9 @@ func AppendAlternatives(list []Alternative, subflows []Subflow, d Demand) []Alte
 }
 
 // BestOther returns the alternative, after the choice at the beginning of a list, whose time and
-// energy together cost least; nil if there is none.
-func BestOther(all []Alternative) (best *Alternative) {
-	cost := func(a *Alternative) time.Duration { return a.Time + energyAsWaitTime(a.Energy) }
+// energy together cost least if the app needs the bytes in a time; nil if there is none.
+func BestOther(all []Alternative, neededIn time.Duration) (best *Alternative) {
+	cost := func(a *Alternative) time.Duration { return max(a.Time, neededIn) + energyAsWaitTime(a.Energy) }
 	for i := range all {
 		if i > 0 && (best == nil || cost(&all[i]) < cost(best)) {
 			best = &all[i]

@@ -45,10 +45,11 @@ type Destination struct {
 	// messages: from the history, and without it, as many bytes again as had been sent.
 	OwnError   float64 `json:"own_error"`
 	PlainError float64 `json:"plain_error"`
-	// LastBegin is when the latest message began. Intervals are the times from the beginning of each
-	// message to that of the next one, oldest first.
-	LastBegin time.Time       `json:"last_begin,omitzero"`
-	Intervals []time.Duration `json:"intervals_ns,omitempty"`
+	// BurstBegin is when the latest burst of requests began, and BurstLength how many it has. Intervals
+	// are the times from the beginning of a burst to that of the next one, oldest first.
+	BurstBegin  time.Time       `json:"burst_begin,omitzero"`
+	BurstLength int             `json:"burst_length,omitempty"`
+	Intervals   []time.Duration `json:"intervals_ns,omitempty"`
 }
 
 // Lookup returns what is known of a destination, nil if nothing is.
@@ -78,59 +79,81 @@ func (h *History) Record(now time.Time, name string, size unit.Bytes) {
 	}
 }
 
-// RecordBegin records that a message of a destination begins. It does nothing if no message of it has
-// ended yet.
-func (h *History) RecordBegin(now time.Time, name string) {
+// The rhythm of a destination. Players fetch a segment of media each few seconds, often with several
+// requests: for a connection, for video and for sound.
+const (
+	// Messages that begin within joinTime of the first one of a burst belong to it, up to maxJoined of
+	// them. A player that fills its buffer makes more.
+	joinTime  = messageGap
+	maxJoined = 3
+	// Two intervals agree if they differ by a factor of at most maxIntervalRatio.
+	maxIntervalRatio = 1.25
+	// A rhythm is within these bounds: programs that fetch one thing after the other seldom pause for
+	// longer than the first, and players do not buffer more than the second.
+	minRhythm, maxRhythm = time.Second, time.Minute
+	// rhythmLength is how many intervals in a row must once have agreed.
+	rhythmLength = 3
+)
+
+// RecordBegin records that a request begins, by whose destination messages of a name are known. It
+// reports whether it recorded anything: it does not if no message of the name has ended yet.
+func (h *History) RecordBegin(now time.Time, name string) (recorded bool) {
 	d := h.List[name]
 	if d == nil {
-		return
+		return false
 	}
 	now = now.Round(0)
-	if since := now.Sub(d.LastBegin); !d.LastBegin.IsZero() && since >= 0 {
+	since := now.Sub(d.BurstBegin)
+	switch {
+	case d.BurstBegin.IsZero():
+	case since < 0: // the clock was set back
+		d.Intervals = nil
+	case since < joinTime && d.BurstLength < maxJoined:
+		d.BurstLength++
+		return true
+	default:
 		d.Intervals = append(d.Intervals, since)
 		if n := len(d.Intervals); n > maxRemembered {
 			d.Intervals = slices.Delete(d.Intervals, 0, n-maxRemembered)
 		}
 	}
-	d.LastBegin = now
+	d.BurstBegin, d.BurstLength = now, 1
+	return true
 }
 
-// The rhythm of a destination. Players fetch a segment of media each few seconds.
-const (
-	// Two intervals agree if they differ by a factor of at most maxIntervalRatio.
-	maxIntervalRatio = 1.25
-	// minRhythm is the least interval of a rhythm: programs that fetch one thing after the other
-	// seldom pause that long.
-	minRhythm = time.Second
-	// newRhythm is how many intervals in a row must agree. If the destination had a rhythm before, one
-	// suffices that agrees with half of at least knownRhythm.
-	newRhythm, knownRhythm = 3, 6
-)
-
-// Rhythm returns the interval at which the messages of a destination begin, if they begin at regular
-// intervals and the latest one did too. Else it is 0.
+// Rhythm returns the interval at which bursts begin, if they did so at regular intervals once and the
+// latest interval agrees with these. Else it is 0.
 func (d *Destination) Rhythm() time.Duration {
-	if d == nil || len(d.Intervals) < newRhythm {
+	if d == nil || len(d.Intervals) == 0 {
 		return 0
 	}
-	n := len(d.Intervals)
-	last := d.Intervals[n-1]
-	if last < minRhythm {
+	last := d.Intervals[len(d.Intervals)-1]
+	if last < minRhythm || last > maxRhythm {
 		return 0
 	}
-	agree, inRow := 0, 0
+	inRow := 0
 	for _, x := range d.Intervals {
-		if ratio := float64(x) / float64(last); ratio <= maxIntervalRatio && ratio >= 1/maxIntervalRatio {
-			agree, inRow = agree+1, inRow+1
-		} else {
+		if ratio := float64(x) / float64(last); ratio > maxIntervalRatio || ratio < 1/maxIntervalRatio {
 			inRow = 0
+		} else if inRow++; inRow == rhythmLength {
+			return last
 		}
-	}
-	if inRow >= newRhythm || n >= knownRhythm && 2*agree >= n {
-		return last
 	}
 	return 0
 }
+
+// NeededAt returns when the app needs the message that has size bytes so far, if the destination has a
+// rhythm and remembers messages that are as long. Else it is zero: as soon as possible.
+func (d *Destination) NeededAt(size unit.Bytes) time.Time {
+	rhythm := d.Rhythm()
+	if rhythm == 0 || size > maxSizeRatio*slices.Max(d.Sizes) {
+		return time.Time{}
+	}
+	return d.BurstBegin.Add(NeededIn(rhythm))
+}
+
+// maxSizeRatio is how much longer than all before a message may be and still follow the rhythm.
+const maxSizeRatio = 2
 
 // NeededIn returns within which time the app needs a message, if the next one begins an interval later.
 // A player that has the bytes in a third of the interval has time for a slower one.
@@ -214,8 +237,8 @@ func (h *History) Trim(now time.Time) {
 		} else if d.Last.After(now) { // the clock was ahead
 			d.Last = now
 		}
-		if d := h.List[name]; d != nil && d.LastBegin.After(now) {
-			d.LastBegin = now
+		if d := h.List[name]; d != nil && d.BurstBegin.After(now) {
+			d.BurstBegin = now
 		}
 	}
 	keepLatest(h.List, maxDestinations, func(d *Destination) time.Time { return d.Last })

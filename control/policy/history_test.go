@@ -130,25 +130,30 @@ func TestHistoryClone(t *testing.T) {
 	}
 }
 
-// TestRhythm checks which times between messages are a rhythm.
+// TestRhythm checks which times between requests are a rhythm.
 func TestRhythm(t *testing.T) {
 	const s = time.Second
+	repeat := func(n int, d ...time.Duration) []time.Duration { return slices.Repeat(d, n) }
 	for _, c := range []struct {
 		name  string
-		times []time.Duration // between the beginnings of messages
+		times []time.Duration // between the beginnings of requests
 		want  time.Duration
 	}{
 		{"nothing", nil, 0},
-		{"two intervals", []time.Duration{5 * s, 5 * s}, 0},
-		{"three", []time.Duration{5 * s, 5 * s, 5 * s}, 5 * s},
+		{"two intervals", repeat(2, 5*s), 0},
+		{"three", repeat(3, 5*s), 5 * s},
 		{"three that vary a little", []time.Duration{50 * s, 55 * s, 48 * s}, 48 * s},
 		{"three that vary", []time.Duration{5 * s, 8 * s, 5 * s}, 0},
 		{"at once, then three", []time.Duration{0, 0, 5 * s, 5 * s, 5 * s}, 5 * s},
-		{"a request much later", []time.Duration{5 * s, 5 * s, 5 * s, time.Hour}, 0},
-		{"the buffer is filled again", append(slices.Repeat([]time.Duration{5 * s}, 10), 100*time.Millisecond), 0},
-		{"the second video", append(slices.Repeat([]time.Duration{5 * s}, 10), time.Hour, s/10, s/10, s/10, 5*s), 5 * s},
-		{"one after the other", slices.Repeat([]time.Duration{s / 2}, 15), 0},
+		{"with a handshake each", repeat(3, 5*s, s/20), 5*s + s/20},
+		{"sound and subtitles too", repeat(3, 5*s, s/100, s/100), 5*s + s/50},
+		{"a request much later", append(repeat(3, 5*s), time.Hour), 0},
+		{"the buffer is filled again", append(repeat(10, 5*s), s/10, s/10, s/10), 0},
+		{"the second video", append(repeat(10, 5*s), time.Hour, s/10, s/10, s/10, s/10, 5*s), 5*s + s/10},
+		{"one after the other", repeat(15, s*3/4), 0},
+		{"each day", repeat(10, 24*time.Hour), 0},
 		{"a person", []time.Duration{3 * s, 9 * s, 2 * s, 5 * s, 14 * s, 4 * s, 7 * s}, 0},
+		{"by chance", []time.Duration{4 * s, 9 * s, 4 * s, 20 * s, 2 * s, 4500 * time.Millisecond}, 0},
 	} {
 		h := historyOf(1000)
 		now := time.Unix(1e9, 0)
@@ -157,11 +162,18 @@ func TestRhythm(t *testing.T) {
 			now = now.Add(x)
 			h.RecordBegin(now, "x")
 		}
-		if got := h.Lookup("x").Rhythm(); got != c.want {
+		d := h.Lookup("x")
+		if got := d.Rhythm(); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
+		if at := d.NeededAt(1000); at.IsZero() != (c.want == 0) || !at.IsZero() && at != d.BurstBegin.Add(c.want/3) {
+			t.Errorf("%s: needed at %v, the burst began at %v", c.name, at, d.BurstBegin)
+		}
+		if at := d.NeededAt(2001); !at.IsZero() {
+			t.Errorf("%s: twice the longest message is needed at %v", c.name, at)
+		}
 	}
-	if (*Destination)(nil).Rhythm() != 0 {
+	if d := (*Destination)(nil); d.Rhythm() != 0 || !d.NeededAt(0).IsZero() {
 		t.Error("an unknown destination has a rhythm")
 	}
 }
@@ -170,22 +182,29 @@ func TestRhythm(t *testing.T) {
 // make no destination, and that malformed ones of a file are dropped.
 func TestIntervalsAreBounded(t *testing.T) {
 	h := historyOf(1000)
-	h.RecordBegin(time.Unix(1e9, 0), "unknown")
+	if h.RecordBegin(time.Unix(1e9, 0), "unknown") {
+		t.Error("the beginning of an unknown message is recorded")
+	}
 	for i := range 100 {
-		h.RecordBegin(time.Unix(1e9+int64(i), 0), "x")
+		if !h.RecordBegin(time.Unix(1e9+int64(i), 0), "x") {
+			t.Fatal("a beginning is not recorded")
+		}
+	}
+	d := h.Lookup("x")
+	if len(h.List) != 1 || len(d.Intervals) != maxRemembered || d.Rhythm() != time.Second {
+		t.Errorf("%d destinations; %+v", len(h.List), d)
 	}
 	h.RecordBegin(time.Unix(5, 0), "x") // the clock was set back
-	d := h.Lookup("x")
-	if len(h.List) != 1 || len(d.Intervals) != maxRemembered || slices.Min(d.Intervals) < 0 || d.LastBegin.Unix() != 5 {
-		t.Errorf("%d destinations; %+v", len(h.List), d)
+	if len(d.Intervals) > 0 || d.BurstBegin.Unix() != 5 || d.Rhythm() != 0 {
+		t.Errorf("after the clock was set back: %+v", d)
 	}
 	for name, bad := range map[string][]time.Duration{"negative": {-1},
 		"too many": make([]time.Duration, maxRemembered+1)} {
 		h.List[name] = &Destination{Sizes: repeatSize(1, 5), Intervals: bad}
 	}
-	h.List["ahead"] = &Destination{Sizes: repeatSize(1, 5), LastBegin: time.Unix(2e9, 0)}
+	h.List["ahead"] = &Destination{Sizes: repeatSize(1, 5), BurstBegin: time.Unix(2e9, 0)}
 	h.Trim(time.Unix(1e9, 0))
-	if len(h.List) != 2 || h.Lookup("ahead") == nil || h.Lookup("ahead").LastBegin.Unix() != 1e9 {
+	if len(h.List) != 2 || h.Lookup("ahead") == nil || h.Lookup("ahead").BurstBegin.Unix() != 1e9 {
 		t.Errorf("%d are left: %+v", len(h.List), h.Lookup("ahead"))
 	}
 }

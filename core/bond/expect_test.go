@@ -39,7 +39,7 @@ func TestDemandOfExpectation(t *testing.T) {
 	s.ExpectSent(Expectation{At: 1901, End: 5000})
 	s.finSet = true
 	expect("the app has ended", 0, true)
-	s = &Stream{send: sendBuffer{end: 1000}, peerChunkEnd: 4000}
+	s = &Stream{send: sendBuffer{end: 1000}, announcedEnd: 4000}
 	s.ExpectSent(Expectation{At: 1000, End: 1200})
 	expect("the app has announced a chunk", 3000, true)
 	s.send.end = 5000
@@ -52,6 +52,33 @@ func TestDemandOfExpectation(t *testing.T) {
 		if d := s.demandOf(200, now); d.NeededIn != want {
 			t.Errorf("needed in %v: %v", in, d.NeededIn)
 		}
+	}
+}
+
+// TestWhoAnnouncesChunks checks that a chunk that the primary's app announces counts as expected at
+// the sending end, and that one that a server announces does not.
+func TestWhoAnnouncesChunks(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	tr := &transfer{size: 1 << 20}
+	tr.talk[1].Bytes = tr.size
+	n.open(tr)
+	n.run(func() bool { return tr.read > 0 })
+	server := n.ends[1].streams.all[tr.s[0].id]
+	for end, s := range []*Stream{tr.s[0], server} {
+		f := wire.Chunk{Stream: s.id, End: 50 << 20}
+		if err := n.ends[end].ReceiveFrame(1, f.Type(), f.AppendPayload(nil), n.now); err != nil {
+			t.Fatal(err)
+		}
+		s.finSet = false // the end of a stream is known in any case
+		if d := s.demandOf(0, n.now); d.MoreKnown != (end == 1) || d.More > 50<<20 {
+			t.Errorf("end %d was told of a chunk: %+v", end, d)
+		}
+	}
+	before := tr.s[0].send.end
+	tr.s[0].MarkChunkEnd(5000)
+	if d := tr.s[0].demandOf(0, n.now); !d.MoreKnown || d.More != 5000 {
+		t.Errorf("a chunk of the app, after %d bytes: %+v", before, d)
 	}
 }
 

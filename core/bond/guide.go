@@ -102,8 +102,8 @@ func (s *Stream) demandOf(pending unit.Bytes, now time.Time) Demand {
 	switch {
 	case s.finSet:
 		d.MoreKnown = true
-	case s.peerChunkEnd > s.send.firstUnacked: // the app has announced the end
-		d.More, d.MoreKnown = unit.Bytes(max(s.peerChunkEnd, written)-written), true
+	case s.announcedEnd > s.send.firstUnacked: // of a chunk
+		d.More, d.MoreKnown = unit.Bytes(max(s.announcedEnd, written)-written), true
 	case end <= at: // unknown
 	case written <= end:
 		d.More, d.MoreKnown = unit.Bytes(end-written), true

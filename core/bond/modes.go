@@ -23,7 +23,9 @@ func (s *Stream) Mode() wire.Mode { return s.permission.mode }
 // so far. Until the chunk is delivered, bytes are scheduled so that it is complete early; later
 // bytes do not count.
 func (s *Stream) MarkChunkEnd(n unit.Bytes) {
-	s.SetChunkEnd(min(s.send.end, wire.MaxSeq) + wire.DataSeq(min(max(n, 0), wire.MaxSeq)))
+	end := min(s.send.end, wire.MaxSeq) + wire.DataSeq(min(max(n, 0), wire.MaxSeq))
+	s.SetChunkEnd(end)
+	s.announcedEnd = max(s.announcedEnd, end)
 }
 
 // SetChunkEnd is MarkChunkEnd with a position.

@@ -91,8 +91,12 @@ func (s *Stream) receiveWindow(_ *subflow, f wire.Window, _ time.Time) error {
 
 // receiveChunk records the end of the bytes that the far end waits for.
 func (s *Stream) receiveChunk(_ *subflow, f wire.Chunk, _ time.Time) error {
-	if s.err == nil {
-		s.SetChunkEnd(f.End)
+	if s.err != nil {
+		return nil
+	}
+	s.SetChunkEnd(f.End)
+	if !s.bond.cfg.OpensStreams { // a server must not decide which radios of the primary wake
+		s.announcedEnd = max(s.announcedEnd, f.End)
 	}
 	return nil
 }

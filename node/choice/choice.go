@@ -64,7 +64,7 @@ func (p *ByPolicy) Explain(list []endpoint.Candidate, d bond.Demand) string {
 		return ""
 	}
 	text := fmt.Sprintf("expected in %s with %.1f J", roundTime(all[0].Time), all[0].Energy)
-	if other := policy.BestOther(all); other != nil {
+	if other := policy.BestOther(all, d.NeededIn); other != nil {
 		var ids []string
 		for s := other.Subflows; s != 0; s &= s - 1 {
 			ids = append(ids, fmt.Sprint(list[bits.TrailingZeros64(s)].ID))

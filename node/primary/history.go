@@ -27,10 +27,11 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// historyMemory remembers the sizes of messages between apps and destinations, so that the choice
-// of subflows need not wait until a stream has shown them. A destination is stored as a keyed hash;
-// whoever can read the file, which has the key, can check guesses. Helpers get none of it. The
-// server gets the size that is expected of an answer. Safe for concurrent use.
+// historyMemory remembers the sizes of messages between apps and destinations, and at which
+// intervals they begin, so that the choice of subflows need not wait until a stream has shown it. A
+// destination is stored as a keyed hash; whoever can read the file, which has the key, can check
+// guesses. Helpers get none of it. The server gets the size that is expected of an answer, and when
+// the app needs it. Safe for concurrent use.
 type historyMemory struct {
 	saving     sync.Mutex // held while the file changes; taken before mu
 	mu         sync.Mutex
@@ -174,15 +175,11 @@ func (m *historyMemory) listForecasts() (list []policy.Forecast, median float64)
 }
 
 // expectBeyond returns how many bytes of a message are expected after sent ones, 0 if that is
-// unknown. If the app was not seen at the destination, it expects what all apps move there.
+// unknown.
 func (m *historyMemory) expectBeyond(names *historyNames, up bool, sent unit.Bytes) unit.Bytes {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d := m.state.Lookup(names.ofApp[directionIndex(up)])
-	if d == nil {
-		d = m.state.Lookup(names.ofDest[directionIndex(up)])
-	}
-	more, _ := d.ExpectBeyond(sent)
+	more, _ := m.lookup(names, up).ExpectBeyond(sent)
 	return more
 }
 
@@ -190,22 +187,38 @@ func (m *historyMemory) expectBeyond(names *historyNames, up bool, sent unit.Byt
 // loss of its newest part costs little.
 const historySaveInterval = 10 * time.Minute
 
-// recordBegin adds the beginning of a message of a stream that began when all had been forgotten that
-// often. It returns the interval at which such messages begin, 0 if there is none.
-func (m *historyMemory) recordBegin(now time.Time, names *historyNames, up bool, forgotten int) time.Duration {
+// recordRequest adds the beginning of a request of a stream that began when all had been forgotten
+// that often.
+func (m *historyMemory) recordRequest(now time.Time, names *historyNames, forgotten int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if forgotten != m.forgotten {
-		return 0
+		return
 	}
-	ofDest, ofApp := names.ofDest[directionIndex(up)], names.ofApp[directionIndex(up)]
-	m.state.RecordBegin(now, ofDest)
-	m.state.RecordBegin(now, ofApp)
-	m.hasChanged = true
-	if d := m.state.Lookup(ofApp); d != nil {
-		return d.Rhythm()
+	for _, list := range [...][2]string{names.ofDest, names.ofApp} {
+		for _, name := range list {
+			if name != "" && m.state.RecordBegin(now, name) {
+				m.hasChanged = true
+			}
+		}
 	}
-	return m.state.Lookup(ofDest).Rhythm()
+}
+
+// neededAt returns when the app needs the present message, of a size so far; zero: as soon as
+// possible.
+func (m *historyMemory) neededAt(names *historyNames, up bool, size unit.Bytes) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lookup(names, up).NeededAt(size)
+}
+
+// lookup returns what is known of messages of an app at a destination. If the app was not seen there,
+// it is what all apps move there. mu must be held.
+func (m *historyMemory) lookup(names *historyNames, up bool) *policy.Destination {
+	if d := m.state.Lookup(names.ofApp[directionIndex(up)]); d != nil {
+		return d
+	}
+	return m.state.Lookup(names.ofDest[directionIndex(up)])
 }
 
 // runSaving saves the memory at intervals until ctx ends.
@@ -278,16 +291,9 @@ type observedStream interface {
 
 // expectation has what is expected of the present message in one direction of a stream.
 type expectation struct {
-	moved    wire.DataSeq // bytes so far
-	neededAt time.Time    // when the app needs the message; zero: as soon as possible
-	passedOn passedOn     // the last expectation
-	checkAt  unit.Bytes   // size of the present message at which to ask the history again
-}
-
-// passedOn is an expectation that was passed on; the zero value: none.
-type passedOn struct {
-	end      wire.DataSeq
-	neededAt time.Time
+	moved    wire.DataSeq     // bytes so far
+	passedOn bond.Expectation // the last one; the zero value: nothing is expected
+	checkAt  unit.Bytes       // size of the present message at which to ask the history again
 }
 
 // newStreamHistory returns the history of a stream that begins.
@@ -307,7 +313,7 @@ func (h *streamHistory) RecordMovedBytes(now time.Time, up bool, n unit.Bytes) {
 	e.moved += wire.DataSeq(n)
 	size := h.messages.PresentSize(now, up)
 	if up && size > 0 && size == n {
-		h.recordRequest(now)
+		h.memory.recordRequest(now, &h.names, h.forgotten)
 	}
 	if size > 0 && (size == n || size >= e.checkAt) {
 		h.passOnExpectation(now, up, size)
@@ -354,17 +360,6 @@ func (h *streamHistory) refreshNames() {
 	}
 }
 
-// recordRequest records that a request begins, and when the app needs it and its answer.
-func (h *streamHistory) recordRequest(now time.Time) {
-	for _, up := range [...]bool{false, true} {
-		e := h.direction(up)
-		e.neededAt = time.Time{}
-		if rhythm := h.memory.recordBegin(now, &h.names, up, h.forgotten); rhythm > 0 {
-			e.neededAt = now.Add(policy.NeededIn(rhythm))
-		}
-	}
-}
-
 // recordMessage records a message that has ended, and how right the forecast of an answer was.
 func (h *streamHistory) recordMessage(now time.Time, x policy.Message) {
 	h.memory.recordMessage(now, &h.names, x, h.forgotten)
@@ -381,13 +376,15 @@ func (h *streamHistory) recordMessage(now time.Time, x policy.Message) {
 func (h *streamHistory) passOnExpectation(now time.Time, up bool, size unit.Bytes) {
 	e, more := h.direction(up), h.memory.expectBeyond(&h.names, up, size)
 	e.checkAt = max(2*size, leastForecast)
+	next := bond.Expectation{NeededAt: h.memory.neededAt(&h.names, up, size)}
 	switch {
 	case more > 0:
 		e.checkAt = size + more + 1
-		h.passOn(now, up, e.moved+wire.DataSeq(more))
-	case e.passedOn.end != e.moved: // else it has ended where it was expected to
-		h.passOn(now, up, 0)
+		next.End = e.moved + wire.DataSeq(more)
+	case e.passedOn.End == e.moved: // it has ended where it was expected to
+		next.End = e.moved
 	}
+	h.passOn(now, up, next)
 }
 
 // expectAnswer passes on what is expected of the answer to a request. If the answer to an earlier one
@@ -395,32 +392,31 @@ func (h *streamHistory) passOnExpectation(now time.Time, up bool, size unit.Byte
 func (h *streamHistory) expectAnswer(now time.Time) {
 	begins := h.down.moved
 	if size := h.messages.PresentSize(now, false); size > 0 {
-		left := int64(h.down.passedOn.end) - int64(begins)
+		left := int64(h.down.passedOn.End) - int64(begins)
 		if left < 0 || left > int64(size)/nearEnd {
 			return // it is not known where the present answer ends, or it has just begun
 		}
-		begins = h.down.passedOn.end
+		begins = h.down.passedOn.End
 	}
-	end := wire.DataSeq(0)
+	next := bond.Expectation{NeededAt: h.memory.neededAt(&h.names, false, 0)}
 	if more := h.memory.expectBeyond(&h.names, false, 0); more > 0 {
-		end = begins + wire.DataSeq(more)
+		next.End = begins + wire.DataSeq(more)
 	}
-	h.passOn(now, false, end)
+	h.passOn(now, false, next)
 	h.down.checkAt = 0 // further bytes of the present answer ask the history again
 }
 
 // nearEnd is the part of an answer that may be missing when the app makes its next request.
 const nearEnd = 8
 
-// passOn passes on where a message is expected to end, 0 if that is unknown, and when the app needs it,
-// if that has changed.
-func (h *streamHistory) passOn(now time.Time, up bool, end wire.DataSeq) {
+// passOn passes on what is expected of a message, if that has changed.
+func (h *streamHistory) passOn(now time.Time, up bool, next bond.Expectation) {
 	e := h.direction(up)
-	next := passedOn{end, e.neededAt}
+	next.At = e.passedOn.At
 	if next == e.passedOn {
 		return
 	}
-	if h.stream.ExpectMessage(now, up, bond.Expectation{At: e.moved, End: end, NeededAt: e.neededAt}) {
+	if next.At = e.moved; h.stream.ExpectMessage(now, up, next) {
 		e.passedOn = next
 	}
 }

@@ -266,31 +266,47 @@ func TestAnswerForecasts(t *testing.T) {
 }
 
 // TestRhythmOfSegments checks that a player's segments are needed later once it has fetched some at
-// regular intervals over several connections, and sooner again after a seek.
+// regular intervals over several connections, at once again after a seek and where one is much longer,
+// and that sound is needed when the video is.
 func TestRhythmOfSegments(t *testing.T) {
 	var m historyMemory
 	m.teachSizes(750_000, 750_000, 750_000)
 	streams := []*playedStream{openStream(&m), openStream(&m)}
 	start := streams[0].now
-	fetch := func(i int, at time.Duration) string {
+	// fetch plays a request and returns the last expectation of its answer.
+	fetch := func(i int, at time.Duration, size unit.Bytes) (last string) {
 		s := streams[i%2]
 		s.now, s.fake.expected = start.Add(at), nil
-		s.fetchAnswer(750_000)
-		return s.fake.expected[0]
-	}
-	for i := range 5 {
-		fetch(i, time.Duration(i)*10*time.Millisecond)
-	}
-	for i, at := range []int{5, 10, 15, 20} {
-		text := fetch(i, time.Duration(at)*time.Second)
-		if strings.HasSuffix(text, " in 1.666666666s") != (at >= 15) {
-			t.Errorf("at %d s: %q", at, text)
+		s.fetchAnswer(size)
+		for _, text := range s.fake.expected {
+			if strings.HasPrefix(text, "down") {
+				last = text
+			}
 		}
+		return last
 	}
-	if text := fetch(0, 21*time.Second); strings.Contains(text, " in ") {
-		t.Errorf("after a seek: %q", text)
+	const s = time.Second
+	for i := range 5 {
+		fetch(i, time.Duration(i)*10*time.Millisecond, 750_000)
 	}
-	if text := fetch(1, 26*time.Second); !strings.Contains(text, " in ") {
-		t.Errorf("5 s later: %q", text)
+	for i, c := range []struct {
+		name string
+		at   time.Duration
+		size unit.Bytes
+		want string
+	}{
+		{"first", 5 * s, 750_000, ""},
+		{"second", 10 * s, 750_000, ""},
+		{"third", 15 * s, 750_000, " in 1.666666666s"},
+		{"fourth", 20 * s, 750_000, " in 1.666666666s"},
+		{"sound", 20*s + 200*time.Millisecond, 750_000, " in 1.466666666s"},
+		{"after a seek", 21 * s, 750_000, ""},
+		{"5 s later", 26 * s, 750_000, " in 1.666666666s"},
+		{"a long one", 31 * s, 2_000_000, ""},
+	} {
+		text := fetch(i, c.at, c.size)
+		if _, in, _ := strings.Cut(text, " in "); text == "" || in != strings.TrimPrefix(c.want, " in ") {
+			t.Errorf("%s: %q, want %q", c.name, text, c.want)
+		}
 	}
 }
