@@ -174,7 +174,7 @@ func findBrowser() (string, error) {
 			return program, nil
 		}
 	}
-	return "", errors.New("no Chromium is installed: apt-get install chromium-headless-shell")
+	return "", errors.New("no Chromium is installed")
 }
 
 // startBrowser starts a browser with an empty cache and an empty page. It returns its context, and stop

@@ -101,19 +101,15 @@ func (b *Bench) makeAppFiles(p RunSpec) error {
 
 // makePages makes the pages of scripts that a browser loads.
 func (a *appFiles) makePages(p RunSpec) error {
-	blob, err := mapFile(a.blob)
-	if err != nil {
-		return err
+	if p.App(0).Browser == "" {
+		return nil
 	}
-	for rep := range p.Reps {
-		if s := p.App(rep); s.Browser != "" {
-			a.hasPages = true
-			if err := a.makePageFiles(s, pageName(rep), blob); err != nil {
-				return err
-			}
-		}
+	a.hasPages = true
+	blob, err := os.ReadFile(a.blob)
+	for rep := 0; rep < p.Reps && err == nil; rep++ {
+		err = a.makePageFiles(p.App(rep), pageName(rep), blob)
 	}
-	return nil
+	return err
 }
 
 // writeCertificate writes a self-signed certificate for an IP address, and its key.

@@ -153,7 +153,7 @@ func (e Experiment) Check() error {
 	case e.computeTransfer != nil:
 		return nil
 	case e.Dual != nil, e.flowSpec != nil:
-		return checkRequirements(nil)
+		return checkRequirements(nil, false)
 	}
 	return e.Spec.Check()
 }

@@ -22,8 +22,8 @@ var debianPackages = map[string]string{
 }
 
 // checkRequirements returns an error that lists all that this machine lacks for runs of the
-// schemes.
-func checkRequirements(schemes []string) error {
+// schemes, with a browser or without.
+func checkRequirements(schemes []string, browser bool) error {
 	addSbinToPath()
 	want := []string{"nsenter", "curl", "nginx"}
 	var lacks, hints []string
@@ -43,6 +43,11 @@ func checkRequirements(schemes []string) error {
 		if _, err := exec.LookPath(program); err != nil {
 			lacks = append(lacks, program)
 			install = append(install, debianPackages[program])
+		}
+	}
+	if browser {
+		if _, err := findBrowser(); err != nil {
+			lacks, install = append(lacks, "Chromium"), append(install, "chromium-headless-shell")
 		}
 	}
 	if len(install) > 0 {

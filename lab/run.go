@@ -70,7 +70,7 @@ type Result struct {
 	PeakRSS    map[string]unit.Bytes `json:"peak_rss_bytes,omitempty"`   // by node
 	// CPU is the processor time in seconds that the programs of a node took while the client ran.
 	// It omits kernel work for packets that no program asked for. ClientCPU is that of the client,
-	// in the primary.
+	// in the primary; 0 with a browser, which is not measured.
 	CPU       map[string]float64 `json:"cpu_seconds,omitempty"`
 	ClientCPU float64            `json:"client_cpu_seconds,omitempty"`
 	Notes     map[string]any     `json:"notes,omitempty"`

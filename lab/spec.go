@@ -108,7 +108,7 @@ func (p RunSpec) newRunSession() (*session, error) {
 	if err != nil {
 		return nil, fault.New(fault.Usage, err, "")
 	}
-	return s, checkRequirements(p.Schemes)
+	return s, checkRequirements(p.Schemes, p.App != nil && p.App(0).Browser != "")
 }
 
 // parseSession checks a spec without looking at this machine.

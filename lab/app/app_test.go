@@ -96,6 +96,28 @@ func TestCheckRejects(t *testing.T) {
 	}
 }
 
+// TestBrowserScripts checks which scripts a browser loads.
+func TestBrowserScripts(t *testing.T) {
+	for name, spoil := range map[string]func(*Script){
+		"":                        func(*Script) {},
+		"no TLS":                  func(s *Script) { s.TLS = false },
+		"one connection":          func(s *Script) { s.Connections = 1 },
+		"a length":                func(s *Script) { s.Length = time.Second },
+		"media":                   func(s *Script) { s.Media = &Media{Segment: time.Second, StartBuffer: time.Second} },
+		"an upload":               func(s *Script) { s.Requests[1].Up = 5 },
+		"a pause":                 func(s *Script) { s.Requests[1].Pause = time.Second },
+		"two roots":               func(s *Script) { s.Requests[1].Stage = 0 },
+		"a fourth stage":          func(s *Script) { s.Requests[len(s.Requests)-1].Stage = 3 },
+		"an object without bytes": func(s *Script) { s.Requests[1].Down = 0 },
+	} {
+		s := SmallSite(1)
+		s.Browser = BrowserHTTP2
+		if spoil(&s); (s.Check() == nil) != (name == "") {
+			t.Errorf("with %q: %v", name, s.Check())
+		}
+	}
+}
+
 func TestExpectedTime(t *testing.T) {
 	s := Script{Requests: []Request{{Pause: time.Second}, {At: 3 * time.Second}, {Stage: 1, Pause: 2 * time.Second}}}
 	if got := s.ExpectedTime(time.Second); got != 6*time.Second {

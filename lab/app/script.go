@@ -87,8 +87,8 @@ func (s Script) Check() error {
 		stage = r.Stage
 	}
 	if s.Browser != "" && !s.isPage() {
-		return fmt.Errorf("script of %q: a browser loads a root, then scripts, then images, by TLS and without pauses",
-			s.App)
+		return fmt.Errorf("script of %q: a browser loads a root, then scripts, then images, by TLS over %d connections and "+
+			"without pauses", s.App, browserConnections)
 	}
 	if m := s.Media; m != nil && (m.Segment <= 0 || m.StartBuffer <= 0) {
 		return fmt.Errorf("script of %q: media needs a segment and a buffer to start with", s.App)
@@ -96,9 +96,13 @@ func (s Script) Check() error {
 	return nil
 }
 
+// browserConnections is how many connections to a host browsers open with HTTP/1.1.
+const browserConnections = 6
+
 // isPage reports whether a browser can load the script.
 func (s Script) isPage() bool {
-	return s.TLS && s.Length == 0 && s.SendLimit == 0 && len(s.StageOf(0)) == 1 && s.StageCount() <= 3 &&
+	return s.TLS && s.Connections == browserConnections && s.Length == 0 && s.SendLimit == 0 && s.Media == nil &&
+		len(s.StageOf(0)) == 1 && s.StageCount() <= 3 &&
 		!slices.ContainsFunc(s.Requests, func(r Request) bool {
 			return r.Up > 0 || r.Down < leastObject || r.Pause > 0 || r.At > 0
 		})

@@ -118,8 +118,9 @@ var (
 	Goodput = Metric{Name: "goodput", Unit: "Mbit/s", More: true, Of: func(r lab.Result) (float64, bool) {
 		return appValue(r, func(l app.Log) float64 { return l.Goodput() / 1e6 })
 	}}
-	// NavigationTime is the time until the load event, by the browser's navigation timing.
-	NavigationTime = Metric{Name: "time to the load event", Unit: "s", Of: func(r lab.Result) (float64, bool) {
+	// ScriptTime is how long the whole script took. In a browser that is the time until the load event,
+	// by its navigation timing.
+	ScriptTime = Metric{Name: "time of the script", Unit: "s", Of: func(r lab.Result) (float64, bool) {
 		return appValue(r, func(l app.Log) float64 { return l.Seconds })
 	}}
 	// LoadTime is the time until the last object of a page has arrived.

@@ -201,39 +201,34 @@ func TestRecounts(t *testing.T) {
 // TestPageOrder checks how the order of schemes in a browser is compared with that of the lab's client.
 func TestPageOrder(t *testing.T) {
 	row := rowS10Browser(radio.Sets[0])
-	shareOf := func(seconds func(cell, scheme string) float64, drop string) (share float64, measured bool) {
-		rec := Record{Row: row.ID, Results: newData(row, 3, seconds), Stamp: Stamp{Cells: map[string]int{}}}
-		for cell, results := range rec.Results {
-			if strings.HasSuffix(cell, drop) && drop != "" {
-				rec.Results[cell] = results[:2*len(pageSchemes)]
-			}
-			rec.Cells[cell] = len(results)
-		}
-		e := Evaluate(row, rec)
-		p := e.Points[len(e.Points)-1]
-		return p.Mean, p.Verdict != NotMeasured
-	}
 	slowerMPTCP := func(_, scheme string) float64 {
 		if scheme == phoneMPTCPWiFi {
 			return 3
 		}
 		return 2
 	}
-	if share, ok := shareOf(slowerMPTCP, ""); !ok || share != 100 {
-		t.Errorf("the same order: %g %%, %v", share, ok)
-	}
-	if share, ok := shareOf(func(cell, scheme string) float64 {
-		if strings.HasSuffix(cell, string(app.BrowserHTTP2)) {
-			return 5 - slowerMPTCP(cell, scheme)
+	for name, c := range map[string]struct {
+		seconds func(cell, scheme string) float64
+		reps    int
+		verdict Verdict
+	}{
+		"the same order": {slowerMPTCP, 3, Reproduced},
+		"no difference":  {func(string, string) float64 { return 2 }, 3, Reproduced},
+		"the other order by HTTP/2": {func(cell, scheme string) float64 {
+			if strings.HasSuffix(cell, string(app.BrowserHTTP2)) {
+				return 5 - slowerMPTCP(cell, scheme)
+			}
+			return slowerMPTCP(cell, scheme)
+		}, 3, NotReproduced},
+		"two repetitions": {slowerMPTCP, 2, NotMeasured},
+	} {
+		rec := Record{Row: row.ID, Results: newData(row, c.reps, c.seconds), Stamp: Stamp{Cells: map[string]int{}}}
+		for cell, results := range rec.Results {
+			rec.Cells[cell] = len(results)
 		}
-		return slowerMPTCP(cell, scheme)
-	}, ""); !ok || share != 50 {
-		t.Errorf("the other order by HTTP/2: %g %%, %v", share, ok)
-	}
-	if share, ok := shareOf(func(string, string) float64 { return 2 }, ""); ok {
-		t.Errorf("no difference: %g %%", share)
-	}
-	if share, ok := shareOf(slowerMPTCP, "lab's client"); ok {
-		t.Errorf("two repetitions of the lab's client: %g %%", share)
+		points := Evaluate(row, rec).Points
+		if p := points[len(points)-1]; p.Verdict != c.verdict {
+			t.Errorf("%s: %+v, want %s", name, p, c.verdict)
+		}
 	}
 }
