@@ -28,6 +28,7 @@ const (
 	WhyNotWorth  = "its energy is not worth the time that it saves"
 	WhyNotNeeded = "it saves nothing"
 	WhyNotSooner = "it would be sooner than the app needs it"
+	WhyNotRepeat = "messages like this one follow, and would take longer"
 )
 
 // maxAlternatives bounds the subflows that alternatives are listed for.
@@ -59,7 +60,7 @@ func AppendAlternatives(list []Alternative, subflows []Subflow, d Demand) []Alte
 	markAllowed(subflows, chosen)
 	most, _ := usableTiers(subflows, d)
 	for i := range list[first:] {
-		list[first+i].WhyNot = whyNot(list[first+i], list[first], d.NeededIn, subflows, most)
+		list[first+i].WhyNot = whyNot(list[first+i], list[first], d, subflows, most)
 	}
 	return list
 }
@@ -107,7 +108,7 @@ func forecastSet(subflows []Subflow, d Demand, set uint64) Alternative {
 }
 
 // whyNot returns why a set was not chosen, "" if it was. Subflows up to tier most are usable.
-func whyNot(a, chosen Alternative, neededIn time.Duration, subflows []Subflow, most wire.Tier) string {
+func whyNot(a, chosen Alternative, d Demand, subflows []Subflow, most wire.Tier) string {
 	if a.Subflows == chosen.Subflows {
 		return ""
 	}
@@ -119,9 +120,11 @@ func whyNot(a, chosen Alternative, neededIn time.Duration, subflows []Subflow, m
 	switch {
 	case a.Time > chosen.Time:
 		return WhyNotSlower
+	case a.Time == chosen.Time && a.Energy < chosen.Energy && d.Repeats > 0:
+		return WhyNotRepeat
 	case a.Time == chosen.Time:
 		return WhyNotNeeded
-	case chosen.Time <= neededIn:
+	case chosen.Time <= d.NeededIn:
 		return WhyNotSooner
 	case a.Energy > chosen.Energy:
 		return WhyNotWorth

@@ -48,6 +48,9 @@ type Demand struct {
 	// MoreKnown.
 	More      unit.Bytes
 	MoreKnown bool
+	// Repeats is how many more messages like this one are expected, each as soon as the one before has
+	// arrived. They count in what it gains to wake a radio.
+	Repeats int
 	// NeededIn is when the app needs the expected bytes: to have them sooner gains nothing. 0: it
 	// needs them as soon as possible.
 	NeededIn time.Duration
@@ -112,7 +115,8 @@ const (
 //     radio may have to wake first), one more is allowed: the one that keeps within that bound at
 //     the least sum of time and energy price.
 //  4. More are allowed, direct ones before helped ones, as long as each makes the stream complete
-//     earlier by more than the price of its energy. To complete before NeededIn gains nothing.
+//     and its repetitions earlier by more than the price of its energy. To complete before NeededIn
+//     gains nothing.
 //
 // So energy decides only between sets of subflows that take at most 3 % longer than the best single
 // one, as far as their rates are known. A subflow of unknown rate (Window) is assumed to be fast
@@ -226,19 +230,27 @@ func scoreAllowed(subflows []Subflow, d Demand) time.Duration {
 }
 
 // scoreOf returns when the app has the expected bytes and needs them, if the allowed subflows
-// complete them at end, plus the price of their energy.
+// complete them at end, plus the price of their energy. To this it adds the time and the price of the
+// repetitions, over radios that are awake then.
 func scoreOf(subflows []Subflow, d Demand, end time.Duration) time.Duration {
-	return max(end, d.NeededIn) + energyPrice(subflows, d.Upload, end)
+	each := time.Duration(0) // of a repetition
+	if d.Repeats > 0 {
+		each = finishTime(subflows, d.expectedBytes(), (*Subflow).awakeDelay)
+	}
+	n := time.Duration(d.Repeats)
+	return max(end, d.NeededIn) + n*max(each, d.NeededIn) + energyPrice(subflows, d, end, n*each)
 }
 
-// energyPrice returns the time that the energy of the allowed subflows until end is worth.
-func energyPrice(subflows []Subflow, up bool, end time.Duration) (total time.Duration) {
+// energyPrice returns the time that the energy of the allowed subflows is worth: until end, and while
+// repetitions are carried after it.
+func energyPrice(subflows []Subflow, d Demand, end, repetitions time.Duration) (total time.Duration) {
 	for i := range subflows {
 		l := &subflows[i]
 		if !l.Allowed {
 			continue
 		}
-		p := energyAsWaitTime(l.energyUntil(end, up))
+		active := radioEnergies[l.Radio].activePower(l.Rate, d.Upload)
+		p := energyAsWaitTime(l.energyUntil(end, d.Upload) + active.energyOver(repetitions))
 		if l.InUse && l.QuietFor < maxStay {
 			p = time.Duration(stayFactor * float64(p))
 		}
@@ -259,6 +271,9 @@ func (s Subflow) finishAlone(n unit.Bytes) time.Duration {
 	return jointFinishTime([]Subflow{s}, n)
 }
 
+// awakeDelay returns the delay of a byte given to the subflow while its radio is awake.
+func (s *Subflow) awakeDelay() time.Duration { return s.Delay }
+
 // totalDelay returns the delay of a byte given to the subflow now, with the time to wake its radio.
 func (s *Subflow) totalDelay() time.Duration {
 	return s.Delay + radioEnergies[s.Radio].wakeDelay(s.QuietFor)
@@ -270,9 +285,15 @@ func (s *Subflow) IsAsleep() bool {
 	return e.tailTime > 0 && s.QuietFor >= e.tailTime
 }
 
-// jointFinishTime returns when the allowed subflows deliver n bytes together: each delivers at its
-// rate after its delay.
+// jointFinishTime returns when the allowed subflows deliver n bytes together that are given to them
+// now.
 func jointFinishTime(subflows []Subflow, n unit.Bytes) time.Duration {
+	return finishTime(subflows, n, (*Subflow).totalDelay)
+}
+
+// finishTime returns when the allowed subflows deliver n bytes together: each delivers at its rate
+// after its delay.
+func finishTime(subflows []Subflow, n unit.Bytes, delayOf func(*Subflow) time.Duration) time.Duration {
 	// A subflow with a delay beyond the resulting end takes no part. Leaving it out makes the end
 	// earlier, so that more of them may drop out.
 	for limit := maxFinish; ; {
@@ -280,7 +301,7 @@ func jointFinishTime(subflows []Subflow, n unit.Bytes) time.Duration {
 		first := maxFinish
 		for i := range subflows {
 			if l := &subflows[i]; l.Allowed {
-				delay := l.totalDelay()
+				delay := delayOf(l)
 				first = min(first, delay+l.repairTime(0))
 				if delay < limit {
 					r := l.expectedRate(n)
@@ -297,7 +318,7 @@ func jointFinishTime(subflows []Subflow, n unit.Bytes) time.Duration {
 		}
 		end := time.Duration(min((float64(n)+head)/rate*1e9, float64(maxFinish)))
 		if end >= limit {
-			return min(limit+leastRepairTime(subflows, n, limit), maxFinish)
+			return min(limit+leastRepairTime(subflows, n, limit, delayOf), maxFinish)
 		}
 		limit = end
 	}
@@ -307,7 +328,8 @@ func jointFinishTime(subflows []Subflow, n unit.Bytes) time.Duration {
 // are lost, if the allowed subflows carry them. What one of them loses, another one can carry too.
 // So the one counts with which this takes the least time: until it has carried the last packets,
 // and has repeated those that it lost.
-func leastRepairTime(subflows []Subflow, n unit.Bytes, limit time.Duration) time.Duration {
+func leastRepairTime(subflows []Subflow, n unit.Bytes, limit time.Duration,
+	delayOf func(*Subflow) time.Duration) time.Duration {
 	if !slices.ContainsFunc(subflows, func(s Subflow) bool { return s.Allowed && s.Loss > 0 }) {
 		return 0
 	}
@@ -321,7 +343,7 @@ func leastRepairTime(subflows []Subflow, n unit.Bytes, limit time.Duration) time
 		if r := s.expectedRate(n); r > 0 {
 			tail = time.Duration(float64(min(n, lastPackets*segmentBytes)) / r * 1e9)
 		}
-		least = min(least, max(0, s.totalDelay()+tail-limit)+s.repairTime(n))
+		least = min(least, max(0, delayOf(s)+tail-limit)+s.repairTime(n))
 	}
 	return least
 }

@@ -55,6 +55,39 @@ func TestDemandOfExpectation(t *testing.T) {
 	}
 }
 
+// TestMessageRun checks how many messages are expected to follow.
+func TestMessageRun(t *testing.T) {
+	now, received := time.Unix(1e9, 0), wire.DataSeq(0)
+	var r messageRun
+	for _, c := range []struct {
+		name     string
+		pause    time.Duration // and 10 ms
+		received wire.DataSeq  // since the message before
+		want     int
+	}{
+		{"the first answer", 0, 300, 0},
+		{"the second one, soon", 20 * time.Millisecond, 300, 1},
+		{"the source pauses", 20 * time.Millisecond, 0, 1},
+		{"window updates", 20 * time.Millisecond, 40, 1},
+		{"the third one", maxRunPause - 10*time.Millisecond, 300, 2},
+		{"one after a pause", maxRunPause, 300, 0},
+		{"the source pauses", 20 * time.Millisecond, 0, 0},
+		{"the next one", 20 * time.Millisecond, 300, 1},
+		{"the source pauses for long", maxRunPause, 0, 0},
+	} {
+		now, received = now.Add(c.pause), received+c.received
+		if got := r.repeats(now, received, true); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+		for i := range 3 {
+			r.recordSent(now, received, i == 0)
+			if now = now.Add(10 * time.Millisecond); r.repeats(now, received+1000, false) != c.want {
+				t.Errorf("%s: another count within the message: %+v", c.name, r)
+			}
+		}
+	}
+}
+
 // TestWhoAnnouncesChunks checks that a chunk that the primary's app announces counts as expected at
 // the sending end, and that one that a server announces does not.
 func TestWhoAnnouncesChunks(t *testing.T) {

@@ -61,6 +61,9 @@ type Demand struct {
 	// MoreKnown.
 	More      unit.Bytes
 	MoreKnown bool
+	// Repeats is how many more messages like the present one are expected, each as soon as the one
+	// before has arrived: as many as there were already.
+	Repeats int
 	// NeededIn is when the app needs the present message: to have it sooner gains nothing. 0: it needs
 	// it as soon as possible.
 	NeededIn time.Duration
@@ -95,9 +98,49 @@ func (s *Stream) ExpectReceived(now time.Time, e Expectation) bool {
 // end.
 const endSlack = 8
 
+// messageRun counts the messages that a stream has sent one after the other: after each the other end
+// sent something, and the next one followed soon. The zero value is a new stream.
+type messageRun struct {
+	count    int          // messages before the present one
+	received wire.DataSeq // from the other end, when the present message began
+	sentAt   time.Time    // when bytes were last sent
+}
+
+const (
+	// maxRunPause is the longest pause between messages of a run.
+	maxRunPause = 500 * time.Millisecond
+	// leastRequest is the least size of what asks for another message. Window updates of HTTP/2 are
+	// smaller.
+	leastRequest = 64
+)
+
+// repeats returns how many messages like the present one are expected to follow. received counts the
+// bytes from the other end.
+func (r *messageRun) repeats(now time.Time, received wire.DataSeq, begins bool) int {
+	switch {
+	case !begins:
+		return r.count
+	case now.Sub(r.sentAt) > maxRunPause:
+		return 0
+	case received >= r.received+leastRequest:
+		return r.count + 1
+	}
+	return r.count
+}
+
+// recordSent records that bytes are sent; begins says that none were left to send before.
+func (r *messageRun) recordSent(now time.Time, received wire.DataSeq, begins bool) {
+	n := r.repeats(now, received, begins)
+	if n != r.count || begins && now.Sub(r.sentAt) > maxRunPause {
+		r.count, r.received = n, received
+	}
+	r.sentAt = now
+}
+
 // demandOf returns the demand of the stream if that many bytes are pending, without BackloggedFor.
 func (s *Stream) demandOf(pending unit.Bytes, now time.Time) Demand {
-	d := Demand{Pending: pending, Burst: s.permission.burst, NeededIn: s.permission.expected.neededIn(now)}
+	d := Demand{Pending: pending, Burst: s.permission.burst, NeededIn: s.permission.expected.neededIn(now),
+		Repeats: s.run.repeats(now, s.reassembly.nextExpected, s.permission.burst == 0)}
 	at, end, written := s.permission.expected.At, s.permission.expected.End, s.send.end
 	switch {
 	case s.finSet:

@@ -47,7 +47,7 @@ func (p *ByPolicy) AllowSubflows(list []endpoint.Candidate, d bond.Demand) strin
 // policyDemand returns a demand as package policy sees it.
 func (p *ByPolicy) policyDemand(d bond.Demand) policy.Demand {
 	return policy.Demand{Pending: d.Pending, Burst: d.Burst, BackloggedFor: d.BackloggedFor,
-		More: d.More, MoreKnown: d.MoreKnown, NeededIn: d.NeededIn, Upload: p.Upload}
+		More: d.More, MoreKnown: d.MoreKnown, Repeats: d.Repeats, NeededIn: d.NeededIn, Upload: p.Upload}
 }
 
 // Explain implements endpoint.Explainer: the forecast for the subflows in use, and for the best set
