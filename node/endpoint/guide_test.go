@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/core/bond"
 	"mpbond/link/subflow"
 	"mpbond/link/wire"
@@ -69,5 +70,27 @@ func TestSteady(t *testing.T) {
 	}
 	if got := r.steadyRecentRate(now.Add(time.Minute), of); got != 0 {
 		t.Errorf("%v after a minute", got)
+	}
+}
+
+// TestSteadyShort checks bursts of a fifth of a second, in whose first half TCP's window grows, and
+// shorter ones.
+func TestSteadyShort(t *testing.T) {
+	for bursts, want := range map[time.Duration]unit.Rate{200 * time.Millisecond: 8 * unit.Mbps,
+		100 * time.Millisecond: 0} {
+		var r rateHistory
+		now, rx := time.Unix(1e9, 0), uint64(0)
+		r.addRateSample(now, rx, 0)
+		now = now.Add(5 * time.Second)
+		r.addRateSample(now, rx, 0) // the first bytes arrive
+		for i := 100 * time.Millisecond; i <= bursts; i += 100 * time.Millisecond {
+			now = now.Add(100 * time.Millisecond)
+			rx += 30_000 + uint64(i/(200*time.Millisecond))*70_000
+			r.addRateSample(now, rx, 0)
+		}
+		of := func(i int) uint64 { return r.list[i%len(r.list)].rx }
+		if got := r.steadyRecentRate(now, of); got < want*99/100 || got > want*101/100 {
+			t.Errorf("bursts of %v: %v, want %v", bursts, got, want)
+		}
 	}
 }

@@ -48,10 +48,11 @@ func (r *rateHistory) lastSecond(now time.Time, rx, tx uint64) (in, out unit.Rat
 
 // minSteadyTime is how long a subflow must carry bytes without a pause for its rate to characterize
 // the network.
-const minSteadyTime = 300 * time.Millisecond
+const minSteadyTime = 200 * time.Millisecond
 
 // steadyRecentRate returns the rate over the longest run of intervals of the last second without a
-// pause, 0 if that is shorter than minSteadyTime.
+// pause, 0 if that is shorter than minSteadyTime. The first interval of the run is left out: TCP's
+// window grows then.
 func (r *rateHistory) steadyRecentRate(now time.Time, of func(i int) uint64) unit.Rate {
 	var best, span time.Duration
 	var rate unit.Rate
@@ -66,8 +67,9 @@ func (r *rateHistory) steadyRecentRate(now time.Time, of func(i int) uint64) uni
 			start = i
 		}
 		span = b.Sub(r.list[start%len(r.list)].at)
-		if span > best {
-			best, rate = span, unit.RateOf(unit.Bytes(of(i+1)-of(start)), span)
+		if span > best && i > start {
+			best = span
+			rate = unit.RateOf(unit.Bytes(of(i+1)-of(start+1)), b.Sub(r.list[(start+1)%len(r.list)].at))
 		}
 	}
 	if best < minSteadyTime {
