@@ -45,6 +45,7 @@ func TestConsole(t *testing.T) {
 		{"facts", func(t *testing.T) { checkFacts(t, b) }},
 		{"pictures", func(t *testing.T) { savePictures(t, b) }},
 		{"policy", func(t *testing.T) { editPolicy(t, w, b) }},
+		{"advice", func(t *testing.T) { checkAdvice(t, b) }},
 		{"usage", func(t *testing.T) { checkUsage(t, b) }},
 		{"several bonds", func(t *testing.T) { checkSeveralBonds(t, b) }},
 		{"accessibility", func(t *testing.T) { checkAccessibility(t, b) }},
@@ -283,6 +284,18 @@ func checkSeveralBonds(t *testing.T, b *browser) {
 	if got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
+}
+
+// checkAdvice checks that the links, the advice for each usual transfer and past forecasts are shown.
+func checkAdvice(t *testing.T, b *browser) {
+	b.TB = t
+	b.pressByName("Advice")
+	for _, text := range []string{"Message, 1.00 KB up", "Song, 8.00 MB down", "Video, 2.00 MB down each 5 s"} {
+		b.waitForText("main tbody th", text)
+	}
+	b.waitUntil("the links", `[...document.querySelectorAll("main tbody th")].some((e) => e.textContent === "laptop")`)
+	b.waitForText("main tbody td", "no subflow costs energy or money")
+	b.waitForText("main p", "The median error of the last")
 }
 
 // checkUsage checks that counted bytes are shown as numbers and as a chart.

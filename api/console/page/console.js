@@ -7,11 +7,12 @@ import { overview } from "./overview.js";
 import { devices } from "./devices.js";
 import { traffic } from "./traffic.js";
 import { policy } from "./policy.js";
+import { advice } from "./advice.js";
 import { usage } from "./usage.js";
 import { changes } from "./changes.js";
 
 const refreshInterval = 1000; // ms between refreshes
-const makers = { overview, devices, traffic, policy, usage, events: changes };
+const makers = { overview, devices, traffic, policy, advice, usage, events: changes };
 const views = {}; // those opened so far
 const main = document.getElementById("main"), nav = document.getElementById("nav");
 const state = document.getElementById("state"), whoami = document.getElementById("whoami");
