@@ -8,11 +8,21 @@ import (
 	"mpbond/base/unit"
 )
 
+// AdviceRequest says what advice is asked for. The zero value asks for the usual transfers.
+type AdviceRequest struct {
+	Bytes  unit.Bytes // size of the transfer; 0: the usual ones
+	Upload bool
+	App    string // whose rules apply: the path or the name of its executable; "": none
+}
+
 // Advice says which subflows would carry a transfer that began now, and what other sets of subflows
 // would take. To compute it sends nothing.
 type Advice struct {
 	Subflows  []AdvisedSubflow  `json:"subflows"`
 	Transfers []AdvisedTransfer `json:"transfers"`
+	// Rule says what the rules make of the app that was asked for, "" without one. Subflows that they
+	// exclude are left out.
+	Rule string `json:"rule,omitempty"`
 }
 
 // PastForecasts says how right forecasts were.

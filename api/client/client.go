@@ -27,7 +27,6 @@ import (
 
 	"mpbond/api"
 	"mpbond/base/fault"
-	"mpbond/base/unit"
 )
 
 const (
@@ -112,13 +111,14 @@ func (c *Client) Flows(ctx context.Context) (list []api.BondFlow, err error) {
 	return list, err
 }
 
-// Advice returns forecasts for a transfer of a size, or for the usual ones if it is 0.
-func (c *Client) Advice(ctx context.Context, size unit.Bytes, upload bool) (a api.Advice, err error) {
+// Advice returns forecasts for transfers.
+func (c *Client) Advice(ctx context.Context, r api.AdviceRequest) (a api.Advice, err error) {
 	direction := "down"
-	if upload {
+	if r.Upload {
 		direction = "up"
 	}
-	err = c.getJSON(ctx, "/v2/advice"+fmt.Sprintf("?bytes=%d&direction=%s", size, direction), &a)
+	err = c.getJSON(ctx, "/v2/advice"+fmt.Sprintf("?bytes=%d&direction=%s&app=%s", r.Bytes, direction,
+		url.QueryEscape(r.App)), &a)
 	return a, err
 }
 

@@ -15,6 +15,7 @@ import (
 type adviceInput struct {
 	Bytes     uint64 `query:"bytes" doc:"size of the transfer; 0: the usual ones"`
 	Direction string `query:"direction" enum:"down,up" default:"down" doc:"of the transfer: to or from the primary"`
+	App       string `query:"app" maxLength:"4096" doc:"path or name of the executable of an app, whose rules apply"`
 }
 
 // registerAdvice registers the forecasts for transfers.
@@ -24,7 +25,7 @@ func (r Role) registerAdvice(a huma.API) {
 			if r.Advice == nil {
 				return x, unsupportedError("advice")
 			}
-			return r.Advice(unit.Bytes(in.Bytes), in.Direction == "up")
+			return r.Advice(api.AdviceRequest{Bytes: unit.Bytes(in.Bytes), Upload: in.Direction == "up", App: in.App})
 		})
 	registerGet(a, "/v2/advice/history", "how right forecasts were", func(*noInput) (h api.PastForecasts, err error) {
 		if r.PastForecasts == nil {

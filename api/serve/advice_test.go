@@ -8,14 +8,13 @@ import (
 	"testing"
 
 	"mpbond/api"
-	"mpbond/base/unit"
 )
 
 // TestAdvice checks the queries of advice, and its answers where there is none.
 func TestAdvice(t *testing.T) {
-	size, up := unit.Bytes(-1), false
-	r := Role{Status: exampleStatus, Advice: func(n unit.Bytes, upload bool) (api.Advice, error) {
-		size, up = n, upload
+	asks := api.AdviceRequest{Bytes: -1}
+	r := Role{Status: exampleStatus, Advice: func(r api.AdviceRequest) (api.Advice, error) {
+		asks = r
 		return api.Advice{Transfers: []api.AdvisedTransfer{{Name: "song"}}}, nil
 	}}
 	asked := func(r Role, method, path string) *httptest.ResponseRecorder {
@@ -23,14 +22,16 @@ func TestAdvice(t *testing.T) {
 		Handler(r).ServeHTTP(w, httptest.NewRequest(method, "http://mpbond"+path, nil))
 		return w
 	}
-	if w := asked(r, "GET", "/v2/advice?bytes=8000&direction=up"); w.Code != 200 || size != 8000 || !up ||
+	want := api.AdviceRequest{Bytes: 8000, Upload: true, App: "/bin/a b&c"}
+	if w := asked(r, "GET", "/v2/advice?bytes=8000&direction=up&app=%2Fbin%2Fa+b%26c"); w.Code != 200 || asks != want ||
 		!strings.Contains(w.Body.String(), `"song"`) {
-		t.Errorf("%d, %d, %v: %s", w.Code, size, up, w.Body)
+		t.Errorf("%d, %+v: %s", w.Code, asks, w.Body)
 	}
-	if w := asked(r, "GET", "/v2/advice"); w.Code != 200 || size != 0 || up {
-		t.Errorf("%d, %d, %v", w.Code, size, up)
+	if w := asked(r, "GET", "/v2/advice"); w.Code != 200 || asks != (api.AdviceRequest{}) {
+		t.Errorf("%d, %+v", w.Code, asks)
 	}
-	for _, bad := range []string{"bytes=-1", "bytes=8apples", "bytes=99999999999999999999", "direction=sideways"} {
+	for _, bad := range []string{"app=" + strings.Repeat("x", 5000), "bytes=-1", "bytes=8apples",
+		"bytes=99999999999999999999", "direction=sideways"} {
 		if w := asked(r, "GET", "/v2/advice?"+bad); w.Code < 400 || w.Code >= 500 {
 			t.Errorf("%s: %d", bad, w.Code)
 		}

@@ -26,7 +26,6 @@ import (
 	"time"
 
 	"mpbond/api"
-	"mpbond/base/unit"
 )
 
 // Limits of the API server.
@@ -69,8 +68,8 @@ type Role struct {
 	Policy *api.PolicyManager
 	// Usage returns what links carried.
 	Usage func() api.Usage
-	// Advice returns forecasts for a transfer of a size, or for the usual ones if it is 0.
-	Advice func(size unit.Bytes, upload bool) (api.Advice, error)
+	// Advice returns forecasts for transfers.
+	Advice func(api.AdviceRequest) (api.Advice, error)
 	// PastForecasts returns how right forecasts were.
 	PastForecasts func() api.PastForecasts
 	// ForgetHistory removes what is remembered of destinations, and past forecasts.

@@ -20,13 +20,14 @@ import (
 )
 
 func adviseCommand() *cobra.Command {
-	var socket, size string
+	var socket, size, app string
 	var up, history, forget, asJSON bool
 	cmd := &cobra.Command{
 		Use: "advise", Short: "show which links a transfer would use, and what others would take", Args: cobra.NoArgs,
 		Long: `Show what the primary here knows of its links, and which of them transfers that begin
 now would use: a message, a request, a page, a photo, a song, a video and much data, or
-one of --size. For each it prints the expected time and energy, those of the other links
+one of --size. With --app, links that the rules exclude for that program are left out.
+For each it prints the expected time and energy, those of the other links
 alone and of all together, and why these are not used. It sends nothing.
 
 Rates marked ~ are guesses: nothing was measured at this place yet. Upload rates are
@@ -38,15 +39,16 @@ destinations, how much apps usually move from and to each, and that list.`,
 		Example: `  mpbond advise
   mpbond advise --size 8MB
   mpbond advise --size 3MB --up
+  mpbond advise --app firefox
   mpbond advise --history
   mpbond advise --json | jq '.transfers[] | {name, sets: .sets[0]}'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			n, given := unit.Bytes(0), cmd.Flags().Changed
 			switch {
-			case forget && (history || asJSON || up || given("size")):
+			case forget && (history || asJSON || up || given("size") || given("app")):
 				return cli.UsageError("--forget only removes: leave out the other flags")
-			case history && (up || given("size")):
-				return cli.UsageError("--history lists past answers: leave out --size and --up")
+			case history && (up || given("size") || given("app")):
+				return cli.UsageError("--history lists past answers: leave out --size, --up and --app")
 			}
 			if given("size") {
 				var err error
@@ -74,7 +76,7 @@ destinations, how much apps usually move from and to each, and that list.`,
 				}
 				return printForecasts(cmd.OutOrStdout(), past)
 			}
-			a, err := c.Advice(cmd.Context(), n, up)
+			a, err := c.Advice(cmd.Context(), api.AdviceRequest{Bytes: n, Upload: up, App: app})
 			if err != nil {
 				return err
 			}
@@ -91,6 +93,7 @@ destinations, how much apps usually move from and to each, and that list.`,
 	cmd.Flags().StringVar(&socket, "socket", "", "ask the primary at this `PATH`")
 	cmd.Flags().StringVar(&size, "size", "", "advise on a transfer of this `SIZE`, such as 20KB or 8MB")
 	cmd.Flags().BoolVar(&up, "up", false, "advise on an upload")
+	cmd.Flags().StringVar(&app, "app", "", "apply the rules for this `APP`: the path or name of its program")
 	cmd.Flags().BoolVar(&history, "history", false, "list the last answers that arrived, with their forecasts")
 	cmd.Flags().BoolVar(&forget, "forget", false, "remove what the primary remembers of destinations, and past forecasts")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
@@ -112,6 +115,9 @@ func printAdvice(w io.Writer, a api.Advice) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	if a.Rule != "" {
+		fmt.Fprintf(w, "\n%s\n", text.Printable(a.Rule))
 	}
 	for _, x := range a.Transfers {
 		way := "down"

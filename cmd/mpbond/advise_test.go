@@ -26,12 +26,14 @@ func TestAdvise(t *testing.T) {
 			Sets: []api.AdvisedSet{{Subflows: []uint32{1}, Seconds: 2.2, Joules: 3.1},
 				{Subflows: []uint32{1, 2}, Seconds: .31, Joules: 12.6, WhyNot: "its energy is not worth the time that it saves"}}},
 			{Name: "video", Bytes: 2 * unit.MB, EverySeconds: 5, Reason: "one subflow suffices"}},
+		Rule: "rule 1 says bond; the scheduler has subflows 1 by laptop",
 	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"cellular, asleep", "~10 Mbit/s", "0.7 %", "song, 8 MB down: one subflow suffices",
 		"subflow 1    2.2 s   3.1 J", "subflow 1 2  310 ms  12.6 J  its energy", "from 90 MB on",
-		"video, 2 MB down each 5 s: one"} {
+		"video, 2 MB down each 5 s: one",
+		"\nrule 1 says bond; the"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &page)
 		}
@@ -52,11 +54,12 @@ func TestAdvise(t *testing.T) {
 	expectFailure(t, cli.ExitUsage, "8 apples", "advise --help", "advise", "--size", "8 apples")
 	expectFailure(t, cli.ExitUsage, "at least one byte", "advise --help", "advise", "--size", "0")
 	expectFailure(t, cli.ExitUsage, "--up needs --size", "advise --help", "advise", "--up")
-	for _, other := range [][]string{{"--history"}, {"--up"}, {"--size", "1MB"}} {
+	for _, other := range [][]string{{"--history"}, {"--up"}, {"--size", "1MB"}, {"--app", "curl"}} {
 		expectFailure(t, cli.ExitUsage, "leave out the other flags", "advise --help",
 			append([]string{"advise", "--forget"}, other...)...)
 	}
 	expectFailure(t, cli.ExitUsage, "leave out --size", "advise --help", "advise", "--history", "--size", "1MB")
+	expectFailure(t, cli.ExitUsage, "and --app", "advise --help", "advise", "--history", "--app", "curl")
 	expectFailure(t, cli.ExitNoConnection, "not running", "mpbond primary", "advise", "--forget")
 	expectFailure(t, cli.ExitNoConnection, "not running", "mpbond primary", "advise")
 	_, _ = startRole(t, portlessPrimary...)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,11 +22,10 @@ import (
 // mostAdvised is the largest size that advice is given for.
 const mostAdvised = unit.Bytes(1e12)
 
-// Advice returns forecasts for a transfer of a size, or for the usual ones if it is 0. It uses what
-// is known and sends nothing.
-func (p *Primary) Advice(size unit.Bytes, upload bool) (a api.Advice, err error) {
-	if size < 0 || size > mostAdvised {
-		return a, fault.New(fault.Usage, fmt.Errorf("a size of %d bytes", size),
+// Advice returns forecasts for transfers. It uses what is known and sends nothing.
+func (p *Primary) Advice(r api.AdviceRequest) (a api.Advice, err error) {
+	if r.Bytes < 0 || r.Bytes > mostAdvised {
+		return a, fault.New(fault.Usage, fmt.Errorf("a size of %d bytes", r.Bytes),
 			fmt.Sprintf("give one from 1 byte to %v", mostAdvised))
 	}
 	list := p.bond.currentSession().endpoint.Candidates()
@@ -33,10 +33,15 @@ func (p *Primary) Advice(size unit.Bytes, upload bool) (a api.Advice, err error)
 		return a, fault.New(fault.NotFound, errors.New("no subflow is up: there is nothing to advise on"),
 			"see `mpbond status`")
 	}
+	if r.App != "" {
+		if list, a.Rule, err = p.policy.candidatesForApp(r.App, list); err != nil {
+			return a, err
+		}
+	}
 	p.places.refreshPlaceRates(list, &p.locations)
 	transfers := policy.UsualTransfers()
-	if size > 0 {
-		transfers = []policy.Transfer{{Size: size, Up: upload}}
+	if r.Bytes > 0 {
+		transfers = []policy.Transfer{{Size: r.Bytes, Up: r.Upload}}
 	}
 	ways := map[bool][]policy.Subflow{}
 	for _, up := range [...]bool{false, true} {
@@ -49,6 +54,26 @@ func (p *Primary) Advice(size unit.Bytes, upload bool) (a api.Advice, err error)
 		a.Transfers = append(a.Transfers, describeAdvice(policy.Advise(ways[t.Up], t), list))
 	}
 	return a, nil
+}
+
+// candidatesForApp returns those of the candidates that the rules allow to an app, and what the rules
+// say. Rules that ask for more than the app's executable do not apply. It fails if the app is not
+// carried by subflows that advice is about.
+func (p *Policy) candidatesForApp(app string, list []endpoint.NamedCandidate) (some []endpoint.NamedCandidate,
+	rule string, err error) {
+	v := p.verdictFor(p.Rules(), policy.Connection{Process: &policy.Process{Exe: app, UID: policy.NoUID}})
+	class := p.currentSubflows().explainClass(v.Mode, v.Class)
+	for _, c := range list {
+		if slices.Contains(class.Subflows, uint32(c.ID)) {
+			some = append(some, c)
+		}
+	}
+	rule = v.Reason + "; " + class.Reason
+	if v.Mode != policy.ModeBond || len(some) == 0 {
+		return nil, "", fault.New(fault.NotFound, fmt.Errorf("there is nothing to advise on for %s: %s", app, rule),
+			"see `mpbond policy`")
+	}
+	return some, rule, nil
 }
 
 // PastForecasts returns the latest forecasts of answers, and what came of them.
