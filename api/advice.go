@@ -12,7 +12,7 @@ import (
 type AdviceRequest struct {
 	Bytes  unit.Bytes // size of the transfer; 0: the usual ones
 	Upload bool
-	App    string // whose rules apply: the path or the name of its executable; "": none
+	App    string // whose rules apply: the path of its executable; "": none
 }
 
 // Advice says which subflows would carry a transfer that began now, and what other sets of subflows

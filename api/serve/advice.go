@@ -15,7 +15,7 @@ import (
 type adviceInput struct {
 	Bytes     uint64 `query:"bytes" doc:"size of the transfer; 0: the usual ones"`
 	Direction string `query:"direction" enum:"down,up" default:"down" doc:"of the transfer: to or from the primary"`
-	App       string `query:"app" maxLength:"4096" doc:"path or name of the executable of an app, whose rules apply"`
+	App       string `query:"app" maxLength:"4096" doc:"path of the executable of an app, whose rules apply"`
 }
 
 // registerAdvice registers the forecasts for transfers.

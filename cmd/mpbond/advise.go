@@ -39,7 +39,7 @@ destinations, how much apps usually move from and to each, and that list.`,
 		Example: `  mpbond advise
   mpbond advise --size 8MB
   mpbond advise --size 3MB --up
-  mpbond advise --app firefox
+  mpbond advise --app /usr/bin/firefox
   mpbond advise --history
   mpbond advise --json | jq '.transfers[] | {name, sets: .sets[0]}'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -93,7 +93,7 @@ destinations, how much apps usually move from and to each, and that list.`,
 	cmd.Flags().StringVar(&socket, "socket", "", "ask the primary at this `PATH`")
 	cmd.Flags().StringVar(&size, "size", "", "advise on a transfer of this `SIZE`, such as 20KB or 8MB")
 	cmd.Flags().BoolVar(&up, "up", false, "advise on an upload")
-	cmd.Flags().StringVar(&app, "app", "", "apply the rules for this `APP`: the path or name of its program")
+	cmd.Flags().StringVar(&app, "app", "", "apply the rules for this `APP`: the path of its program")
 	cmd.Flags().BoolVar(&history, "history", false, "list the last answers that arrived, with their forecasts")
 	cmd.Flags().BoolVar(&forget, "forget", false, "remove what the primary remembers of destinations, and past forecasts")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")

@@ -28,6 +28,7 @@ const (
 	WhyNotWorth  = "its energy is not worth the time that it saves"
 	WhyNotNeeded = "it saves nothing"
 	WhyNotSooner = "it would be sooner than the app needs it"
+	WhyNotSource = "the app does not send faster"
 	WhyNotRepeat = "messages like this one follow, and would take longer"
 )
 
@@ -66,9 +67,10 @@ func AppendAlternatives(list []Alternative, subflows []Subflow, d Demand) []Alte
 }
 
 // BestOther returns the alternative, after the choice at the beginning of a list, whose time and
-// energy together cost least if the app needs the bytes in a time; nil if there is none.
-func BestOther(all []Alternative, neededIn time.Duration) (best *Alternative) {
-	cost := func(a *Alternative) time.Duration { return max(a.Time, neededIn) + energyAsWaitTime(a.Energy) }
+// energy together cost least for a demand; nil if there is none.
+func BestOther(all []Alternative, d Demand) (best *Alternative) {
+	least := d.gainsUntil()
+	cost := func(a *Alternative) time.Duration { return max(a.Time, least) + energyAsWaitTime(a.Energy) }
 	for i := range all {
 		if i > 0 && (best == nil || cost(&all[i]) < cost(best)) {
 			best = &all[i]
@@ -120,12 +122,14 @@ func whyNot(a, chosen Alternative, d Demand, subflows []Subflow, most wire.Tier)
 	switch {
 	case a.Time > chosen.Time:
 		return WhyNotSlower
-	case a.Time == chosen.Time && a.Energy < chosen.Energy && d.Repeats > 0:
+	case a.Time == chosen.Time && a.Energy < chosen.Energy && d.Repetition.Count > 0:
 		return WhyNotRepeat
 	case a.Time == chosen.Time:
 		return WhyNotNeeded
 	case chosen.Time <= d.NeededIn:
 		return WhyNotSooner
+	case chosen.Time <= d.gainsUntil():
+		return WhyNotSource
 	case a.Energy > chosen.Energy:
 		return WhyNotWorth
 	}

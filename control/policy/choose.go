@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -25,7 +26,9 @@ type Subflow struct {
 	// Delay is the predicted delay of a byte given to it now, queues included (PAD), without the
 	// time to wake its radio.
 	Delay time.Duration
-	Radio wire.Radio
+	// LeastDelay is Delay without queues; 0: unknown.
+	LeastDelay time.Duration
+	Radio      wire.Radio
 	// QuietFor is the time since it last carried bytes. Within its tail the radio is awake.
 	QuietFor time.Duration
 	Tier     wire.Tier
@@ -48,14 +51,24 @@ type Demand struct {
 	// MoreKnown.
 	More      unit.Bytes
 	MoreKnown bool
-	// Repeats is how many more messages like this one are expected, each as soon as the one before has
-	// arrived. They count in what it gains to wake a radio.
-	Repeats int
+	// Repetition is what is expected to follow the message. It counts in what it gains to wake a radio.
+	Repetition Repetition
+	// SourceRate is the rate at which the app writes the bytes that are not pending yet, if it is slower
+	// than the subflows were so far; 0: it is not known to be.
+	SourceRate unit.Rate
 	// NeededIn is when the app needs the expected bytes: to have them sooner gains nothing. 0: it
 	// needs them as soon as possible.
 	NeededIn time.Duration
 	// Upload reports that the primary sends.
 	Upload bool
+}
+
+// Repetition is a number of messages that are expected to follow each other, each asked for when the
+// one before has arrived.
+type Repetition struct {
+	Count int
+	Bytes unit.Bytes    // of each
+	Pause time.Duration // before each
 }
 
 // expectedBytes estimates how much the stream will send: the pending bytes, and those that are
@@ -68,6 +81,15 @@ func (d Demand) expectedBytes() unit.Bytes {
 		return d.Pending + d.More
 	}
 	return d.Pending + d.Burst
+}
+
+// gainsUntil returns the time before which it gains nothing to complete the expected bytes: the app
+// does not need them sooner, or has not written them.
+func (d Demand) gainsUntil() time.Duration {
+	if d.SourceRate <= 0 {
+		return d.NeededIn
+	}
+	return max(d.NeededIn, d.SourceRate.Time(d.expectedBytes()-d.Pending))
 }
 
 // Tuning of ChooseSubflows, ours.
@@ -115,8 +137,8 @@ const (
 //     radio may have to wake first), one more is allowed: the one that keeps within that bound at
 //     the least sum of time and energy price.
 //  4. More are allowed, direct ones before helped ones, as long as each makes the stream complete
-//     and its repetitions earlier by more than the price of its energy. To complete before NeededIn
-//     gains nothing.
+//     and its repetition earlier by more than the price of its energy. To complete before NeededIn,
+//     or before the app has written the bytes, gains nothing.
 //
 // So energy decides only between sets of subflows that take at most 3 % longer than the best single
 // one, as far as their rates are known. A subflow of unknown rate (Window) is assumed to be fast
@@ -229,34 +251,48 @@ func scoreAllowed(subflows []Subflow, d Demand) time.Duration {
 	return scoreOf(subflows, d, jointFinishTime(subflows, d.expectedBytes()))
 }
 
-// scoreOf returns when the app has the expected bytes and needs them, if the allowed subflows
-// complete them at end, plus the price of their energy. To this it adds the time and the price of the
-// repetitions, over radios that are awake then.
+// scoreOf returns when the app gains by the expected bytes, if the allowed subflows complete them at
+// end, plus the price of their energy. To this it adds the time and the price of the repetition, over
+// radios that are awake then.
 func scoreOf(subflows []Subflow, d Demand, end time.Duration) time.Duration {
-	each := time.Duration(0) // of a repetition
-	if d.Repeats > 0 {
-		each = finishTime(subflows, d.expectedBytes(), (*Subflow).awakeDelay)
-	}
-	n := time.Duration(d.Repeats)
-	return max(end, d.NeededIn) + n*max(each, d.NeededIn) + energyPrice(subflows, d, end, n*each)
-}
-
-// energyPrice returns the time that the energy of the allowed subflows is worth: until end, and while
-// repetitions are carried after it.
-func energyPrice(subflows []Subflow, d Demand, end, repetitions time.Duration) (total time.Duration) {
-	for i := range subflows {
-		l := &subflows[i]
-		if !l.Allowed {
-			continue
-		}
-		active := radioEnergies[l.Radio].activePower(l.Rate, d.Upload)
-		p := energyAsWaitTime(l.energyUntil(end, d.Upload) + active.energyOver(repetitions))
-		if l.InUse && l.QuietFor < maxStay {
-			p = time.Duration(stayFactor * float64(p))
-		}
-		total += p
+	total, least := max(end, d.gainsUntil())+energyPrice(subflows, d, end), d.NeededIn
+	if r := d.Repetition; r.Count > 0 {
+		each := finishTime(subflows, r.Bytes, true)
+		total += time.Duration(r.Count) * (max(each, least) + repetitionPrice(subflows, d, each))
 	}
 	return total
+}
+
+// energyPrice returns the time that the energy of the allowed subflows until end is worth.
+func energyPrice(subflows []Subflow, d Demand, end time.Duration) (total time.Duration) {
+	for i := range subflows {
+		if l := &subflows[i]; l.Allowed {
+			total += l.priceOf(l.energyUntil(end, d.Upload))
+		}
+	}
+	return total
+}
+
+// repetitionPrice returns the time that the energy of the allowed subflows is worth for one message of
+// the repetition, which takes a time, and for the pause before it.
+func repetitionPrice(subflows []Subflow, d Demand, each time.Duration) (total time.Duration) {
+	for i := range subflows {
+		if l := &subflows[i]; l.Allowed {
+			e := radioEnergies[l.Radio]
+			total += l.priceOf(e.tail.energyOver(min(d.Repetition.Pause, e.tailTime)) +
+				e.activePower(l.Rate, d.Upload).energyOver(each-l.delayOf(true)))
+		}
+	}
+	return total
+}
+
+// priceOf returns the time that energy of the subflow's radio is worth.
+func (s *Subflow) priceOf(e unit.Joules) time.Duration {
+	p := energyAsWaitTime(e)
+	if s.InUse && s.QuietFor < maxStay {
+		p = time.Duration(stayFactor * float64(p))
+	}
+	return p
 }
 
 // energyUntil returns the energy to use the subflow until end, with the tail of its radio.
@@ -271,8 +307,14 @@ func (s Subflow) finishAlone(n unit.Bytes) time.Duration {
 	return jointFinishTime([]Subflow{s}, n)
 }
 
-// awakeDelay returns the delay of a byte given to the subflow while its radio is awake.
-func (s *Subflow) awakeDelay() time.Duration { return s.Delay }
+// delayOf returns the delay of a byte given to the subflow: later, when its radio is awake and its
+// queues are empty, or now.
+func (s *Subflow) delayOf(later bool) time.Duration {
+	if later {
+		return cmp.Or(s.LeastDelay, s.Delay)
+	}
+	return s.totalDelay()
+}
 
 // totalDelay returns the delay of a byte given to the subflow now, with the time to wake its radio.
 func (s *Subflow) totalDelay() time.Duration {
@@ -288,12 +330,12 @@ func (s *Subflow) IsAsleep() bool {
 // jointFinishTime returns when the allowed subflows deliver n bytes together that are given to them
 // now.
 func jointFinishTime(subflows []Subflow, n unit.Bytes) time.Duration {
-	return finishTime(subflows, n, (*Subflow).totalDelay)
+	return finishTime(subflows, n, false)
 }
 
-// finishTime returns when the allowed subflows deliver n bytes together: each delivers at its rate
-// after its delay.
-func finishTime(subflows []Subflow, n unit.Bytes, delayOf func(*Subflow) time.Duration) time.Duration {
+// finishTime returns when the allowed subflows deliver n bytes together, from when these are given to
+// them, which is now or later: each delivers at its rate after its delay.
+func finishTime(subflows []Subflow, n unit.Bytes, later bool) time.Duration {
 	// A subflow with a delay beyond the resulting end takes no part. Leaving it out makes the end
 	// earlier, so that more of them may drop out.
 	for limit := maxFinish; ; {
@@ -301,7 +343,7 @@ func finishTime(subflows []Subflow, n unit.Bytes, delayOf func(*Subflow) time.Du
 		first := maxFinish
 		for i := range subflows {
 			if l := &subflows[i]; l.Allowed {
-				delay := delayOf(l)
+				delay := l.delayOf(later)
 				first = min(first, delay+l.repairTime(0))
 				if delay < limit {
 					r := l.expectedRate(n)
@@ -318,7 +360,7 @@ func finishTime(subflows []Subflow, n unit.Bytes, delayOf func(*Subflow) time.Du
 		}
 		end := time.Duration(min((float64(n)+head)/rate*1e9, float64(maxFinish)))
 		if end >= limit {
-			return min(limit+leastRepairTime(subflows, n, limit, delayOf), maxFinish)
+			return min(limit+leastRepairTime(subflows, n, limit, later), maxFinish)
 		}
 		limit = end
 	}
@@ -328,8 +370,7 @@ func finishTime(subflows []Subflow, n unit.Bytes, delayOf func(*Subflow) time.Du
 // are lost, if the allowed subflows carry them. What one of them loses, another one can carry too.
 // So the one counts with which this takes the least time: until it has carried the last packets,
 // and has repeated those that it lost.
-func leastRepairTime(subflows []Subflow, n unit.Bytes, limit time.Duration,
-	delayOf func(*Subflow) time.Duration) time.Duration {
+func leastRepairTime(subflows []Subflow, n unit.Bytes, limit time.Duration, later bool) time.Duration {
 	if !slices.ContainsFunc(subflows, func(s Subflow) bool { return s.Allowed && s.Loss > 0 }) {
 		return 0
 	}
@@ -343,7 +384,7 @@ func leastRepairTime(subflows []Subflow, n unit.Bytes, limit time.Duration,
 		if r := s.expectedRate(n); r > 0 {
 			tail = time.Duration(float64(min(n, lastPackets*segmentBytes)) / r * 1e9)
 		}
-		least = min(least, max(0, delayOf(s)+tail-limit)+s.repairTime(n))
+		least = min(least, max(0, s.delayOf(later)+tail-limit)+s.repairTime(n))
 	}
 	return least
 }

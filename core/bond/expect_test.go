@@ -3,6 +3,7 @@
 package bond
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -55,36 +56,130 @@ func TestDemandOfExpectation(t *testing.T) {
 	}
 }
 
-// TestMessageRun checks how many messages are expected to follow.
+// TestMessageRun checks which messages are expected to follow.
 func TestMessageRun(t *testing.T) {
-	now, received := time.Unix(1e9, 0), wire.DataSeq(0)
-	var r messageRun
+	n := newSim(t, "auto", 0.2)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	tr := &transfer{size: 1}
+	n.open(tr)
+	s, now := tr.s[0], n.now
+	const short = 10 * time.Millisecond
 	for _, c := range []struct {
 		name     string
-		pause    time.Duration // and 10 ms
-		received wire.DataSeq  // since the message before
+		pause    time.Duration
+		received wire.DataSeq // since bytes were last sent
+		size     unit.Bytes
 		want     int
+		bytes    unit.Bytes
 	}{
-		{"the first answer", 0, 300, 0},
-		{"the second one, soon", 20 * time.Millisecond, 300, 1},
-		{"the source pauses", 20 * time.Millisecond, 0, 1},
-		{"window updates", 20 * time.Millisecond, 40, 1},
-		{"the third one", maxRunPause - 10*time.Millisecond, 300, 2},
-		{"one after a pause", maxRunPause, 300, 0},
-		{"the source pauses", 20 * time.Millisecond, 0, 0},
-		{"the next one", 20 * time.Millisecond, 300, 1},
-		{"the source pauses for long", maxRunPause, 0, 0},
+		{"a handshake", 0, 300, 3000, 0, 0},
+		{"the first answer", short, 300, 500_000, 1, 3000},
+		{"the second one", short, 300, 500_000, 1, 500_000},
+		{"the third one", short, 300, 600_000, 2, 500_000},
+		{"window updates, and more of it", short, 63, 100_000, 2, 500_000},
+		{"the fourth one", maxRunPause, 300, 500_000, 3, 700_000},
+		{"after a pause", maxRunPause + 1, 300, 12_000, 0, 0},
+		{"a small one", short, 300, 12_000, 1, 12_000},
+		{"a large one after small ones", short, 300, 900_000, 2, 12_000},
+		{"another large one", short, 300, 900_000, 1, 900_000},
+		{"the source pauses for long", maxRunPause + 1, 0, 1000, 0, 0},
 	} {
-		now, received = now.Add(c.pause), received+c.received
-		if got := r.repeats(now, received, true); got != c.want {
-			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		now = now.Add(c.pause)
+		s.reassembly.nextExpected += c.received
+		got := s.run.repetition(now, s)
+		if got.Count != c.want || got.Bytes != c.bytes || got.Count > 0 && got.Pause < short {
+			t.Errorf("%s: %+v, want %d of %d bytes", c.name, got, c.want, c.bytes)
 		}
-		for i := range 3 {
-			r.recordSent(now, received, i == 0)
-			if now = now.Add(10 * time.Millisecond); r.repeats(now, received+1000, false) != c.want {
-				t.Errorf("%s: another count within the message: %+v", c.name, r)
+		for range 2 {
+			s.run.recordSent(now, s, c.size/2)
+			s.permission.burst += c.size / 2
+			s.reassembly.nextExpected += 300 // a request meanwhile
+			if again := s.run.repetition(now, s); again != got {
+				t.Errorf("%s: within it %+v are expected, not %+v", c.name, again, got)
 			}
 		}
+		s.run.received = s.reassembly.nextExpected // as when the last byte is sent
+		s.permission.burst = 0
+	}
+	for range 100 {
+		now = now.Add(short)
+		s.reassembly.nextExpected += 300
+		s.run.recordSent(now, s, 1000)
+	}
+	if got := s.run.repetition(now, s); got.Count != maxRun || got.Pause != short {
+		t.Errorf("after 100 messages %+v", got)
+	}
+}
+
+// TestGuideLearnsOfRuns checks that the server's guide is asked with the answers that went before.
+func TestGuideLearnsOfRuns(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	g := &runGuide{}
+	n.ends[1].SetGuide(g)
+	tr := &transfer{}
+	tr.talk = [2]talk{{Bytes: 300, CloseLate: time.Hour}, {CloseLate: time.Hour}}
+	n.open(tr)
+	for range 4 {
+		n.run(func() bool { return tr.apps[1] != nil && tr.apps[1].got == tr.talk[0].Bytes })
+		tr.talk[1].Bytes += 100_000
+		tr.apps[1].wake()
+		n.run(func() bool { return tr.apps[0].got == tr.talk[1].Bytes })
+		tr.talk[0].Bytes += 300
+		tr.apps[0].wake()
+	}
+	if !slices.Equal(g.counts, []int{0, 1, 2, 3}) {
+		t.Errorf("the guide was asked with %v", g.counts)
+	}
+}
+
+// runGuide allows all subflows and keeps how many messages were expected to follow.
+type runGuide struct{ counts []int }
+
+func (g *runGuide) AllowSubflows(subflows []GuideSubflow, d Demand) string {
+	if n := d.Repetition.Count; d.Pending > 0 && (len(g.counts) == 0 || g.counts[len(g.counts)-1] != n) {
+		g.counts = append(g.counts, n)
+	}
+	for i := range subflows {
+		subflows[i].Allowed = true
+	}
+	return "test"
+}
+
+// TestSourceRate checks when the app is known to be slower than the subflows.
+func TestSourceRate(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	tr := &transfer{size: 1 << 20}
+	n.open(tr)
+	s, start := tr.s[0], n.now
+	for _, c := range []struct {
+		name    string
+		after   time.Duration
+		written int
+		blocked bool
+		want    unit.Rate
+	}{
+		{"it just begins", 0, 10_000, false, 0},
+		{"soon after", 50 * time.Millisecond, 10_000, false, 0},
+		{"after 100 ms", 50 * time.Millisecond, 115_000, false, 10 * unit.Mbps},
+		{"after 200 ms", 100 * time.Millisecond, 0, false, 5 * unit.Mbps},
+		{"it had to wait", 100 * time.Millisecond, 0, true, 0},
+		{"later", 100 * time.Millisecond, 10_000, false, 0},
+	} {
+		start = start.Add(c.after)
+		s.send.end += wire.DataSeq(c.written)
+		s.run.recordSent(start, s, 1000)
+		s.permission.burst = 1000
+		s.run.isBlocked = s.run.isBlocked || c.blocked
+		if got := s.run.sourceRate(start, s.send.end); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	s.permission.burst = 0
+	s.run.recordSent(start.Add(time.Second), s, 1000)
+	if s.run.isBlocked {
+		t.Error("the next message is blocked because the one before was")
 	}
 }
 

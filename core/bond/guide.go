@@ -61,12 +61,23 @@ type Demand struct {
 	// MoreKnown.
 	More      unit.Bytes
 	MoreKnown bool
-	// Repeats is how many more messages like the present one are expected, each as soon as the one
-	// before has arrived: as many as there were already.
-	Repeats int
+	// Repetition is what is expected to follow the present message: as many messages as there were
+	// already.
+	Repetition Repetition
+	// SourceRate is the rate at which the app has written the present message so far, if the subflows
+	// took all of it; 0: unknown, or the subflows are slower.
+	SourceRate unit.Rate
 	// NeededIn is when the app needs the present message: to have it sooner gains nothing. 0: it needs
 	// it as soon as possible.
 	NeededIn time.Duration
+}
+
+// Repetition is a number of messages that follow each other, each asked for when the one before has
+// arrived.
+type Repetition struct {
+	Count int
+	Bytes unit.Bytes    // of each
+	Pause time.Duration // before each
 }
 
 // Expectation is what is expected of the present message in one direction of a stream.
@@ -98,49 +109,85 @@ func (s *Stream) ExpectReceived(now time.Time, e Expectation) bool {
 // end.
 const endSlack = 8
 
-// messageRun counts the messages that a stream has sent one after the other: after each the other end
-// sent something, and the next one followed soon. The zero value is a new stream.
+// messageRun knows the messages of about the same size that a stream has sent one after the other. A
+// message ends when the other end sends something after its last byte, and the stream sends again. The
+// zero value is a new stream.
 type messageRun struct {
-	count    int          // messages before the present one
-	received wire.DataSeq // from the other end, when the present message began
-	sentAt   time.Time    // when bytes were last sent
+	before Repetition // messages before the present one
+	// Of the present message: when its first bytes were sent, how many were, how many bytes the app had
+	// written when it began, and whether the app had to wait for room since.
+	beganAt    time.Time
+	size       unit.Bytes
+	writtenEnd wire.DataSeq
+	isBlocked  bool
+	// When bytes were last sent, and how many bytes of the other end had arrived by then.
+	sentAt   time.Time
+	received wire.DataSeq
 }
 
 const (
 	// maxRunPause is the longest pause between messages of a run.
 	maxRunPause = 500 * time.Millisecond
+	// maxRun bounds the messages of a run, and so what a far end that asks for many can cause.
+	maxRun = 16
+	// maxRunRatio is the greatest ratio of the sizes of messages of a run.
+	maxRunRatio = 2
 	// leastRequest is the least size of what asks for another message. Window updates of HTTP/2 are
 	// smaller.
 	leastRequest = 64
+	// leastSourceTime is how long the app must have written until its rate counts.
+	leastSourceTime = 100 * time.Millisecond
 )
 
-// repeats returns how many messages like the present one are expected to follow. received counts the
-// bytes from the other end.
-func (r *messageRun) repeats(now time.Time, received wire.DataSeq, begins bool) int {
-	switch {
-	case !begins:
-		return r.count
-	case now.Sub(r.sentAt) > maxRunPause:
-		return 0
-	case received >= r.received+leastRequest:
-		return r.count + 1
-	}
-	return r.count
+// beginsMessage reports whether bytes that the stream sends now begin another message.
+func (r *messageRun) beginsMessage(now time.Time, s *Stream) bool {
+	return s.permission.burst == 0 && (r.sentAt.IsZero() || now.Sub(r.sentAt) > maxRunPause ||
+		s.reassembly.nextExpected >= r.received+leastRequest)
 }
 
-// recordSent records that bytes are sent; begins says that none were left to send before.
-func (r *messageRun) recordSent(now time.Time, received wire.DataSeq, begins bool) {
-	n := r.repeats(now, received, begins)
-	if n != r.count || begins && now.Sub(r.sentAt) > maxRunPause {
-		r.count, r.received = n, received
+// repetition returns what is expected to follow the message that the stream sends now.
+func (r *messageRun) repetition(now time.Time, s *Stream) Repetition {
+	if !r.beginsMessage(now, s) {
+		return r.before
 	}
-	r.sentAt = now
+	pause := now.Sub(r.sentAt)
+	if r.sentAt.IsZero() || pause > maxRunPause {
+		return Repetition{}
+	}
+	b := r.before
+	if b.Count > 0 && (r.size > maxRunRatio*b.Bytes || b.Bytes > maxRunRatio*r.size) {
+		b = Repetition{}
+	}
+	b.Count, b.Bytes = min(b.Count+1, maxRun), r.size
+	b.Pause += (pause - b.Pause) / time.Duration(b.Count) // the mean
+	return b
+}
+
+// recordSent records that the stream sends n bytes now.
+func (r *messageRun) recordSent(now time.Time, s *Stream, n unit.Bytes) {
+	if r.beginsMessage(now, s) {
+		*r = messageRun{before: r.repetition(now, s), beganAt: now, writtenEnd: s.send.end}
+	}
+	r.size += n
+	r.sentAt, r.received = now, s.reassembly.nextExpected
+	r.isBlocked = r.isBlocked || !s.isSourceLimit()
+}
+
+// sourceRate returns the rate at which the app writes the present message, of which it has written
+// up to end; 0 if that is unknown, or it had to wait.
+func (r *messageRun) sourceRate(now time.Time, end wire.DataSeq) unit.Rate {
+	took := now.Sub(r.beganAt)
+	if r.isBlocked || took < leastSourceTime || end <= r.writtenEnd {
+		return 0
+	}
+	return unit.RateOf(unit.Bytes(end-r.writtenEnd), took)
 }
 
 // demandOf returns the demand of the stream if that many bytes are pending, without BackloggedFor.
 func (s *Stream) demandOf(pending unit.Bytes, now time.Time) Demand {
 	d := Demand{Pending: pending, Burst: s.permission.burst, NeededIn: s.permission.expected.neededIn(now),
-		Repeats: s.run.repeats(now, s.reassembly.nextExpected, s.permission.burst == 0)}
+		Repetition: s.run.repetition(now, s),
+		SourceRate: s.run.sourceRate(now, s.send.end)}
 	at, end, written := s.permission.expected.At, s.permission.expected.End, s.send.end
 	switch {
 	case s.finSet:

@@ -63,6 +63,7 @@ func openChartPage(t *testing.T) *browser {
 	b.waitForText(".whoami", "server")
 	b.runSteps(chromedp.Evaluate[chromedp.Void](`(async () => {
 		window.plot = await import("/plot.js"), window.usage = await import("/usage.js");
+		window.advice = await import("/advice.js");
 		document.querySelector("header").hidden = true;
 		window.draw = (c) => {
 			const svg = plot.canvas("test", "nothing"), box = document.createElement("div");
@@ -99,6 +100,7 @@ func TestCharts(t *testing.T) {
 	}{
 		{"lines", checkLineCharts},
 		{"bars", checkBarCharts},
+		{"best other", checkBestOther},
 		{"width", checkChartWidth},
 		{"schemes", checkChartsInTheDark},
 	} {
@@ -253,6 +255,19 @@ func checkBarCharts(t *testing.T, b *browser) {
 				`(usage.usageBars(`+marshalJSON(t, u)+`, `+c[0]+`))`))
 		if got != c[1] {
 			t.Errorf("%s: %q, want %q", c[0], got, c[1])
+		}
+	}
+}
+
+// checkBestOther checks which set of links the console names beside the chosen one.
+func checkBestOther(t *testing.T, b *browser) {
+	b.TB = t
+	sets := []fields{{"seconds": 1.0, "joules": 1.0, "why_not": "chosen"},
+		{"seconds": 0.4, "joules": 60.0, "why_not": "fast"}, {"seconds": 1.2, "joules": 0.5, "why_not": "slow"}}
+	for every, want := range map[float64]string{0: "fast", 5: "slow"} {
+		x := fields{"sets": sets, "every_seconds": every}
+		if got := runAction(b, chromedp.Evaluate[string](`advice.bestOther(`+marshalJSON(t, x)+`).why_not`)); got != want {
+			t.Errorf("each %g s: %q, want %q", every, got, want)
 		}
 	}
 }

@@ -46,8 +46,17 @@ func (p *ByPolicy) AllowSubflows(list []endpoint.Candidate, d bond.Demand) strin
 
 // policyDemand returns a demand as package policy sees it.
 func (p *ByPolicy) policyDemand(d bond.Demand) policy.Demand {
-	return policy.Demand{Pending: d.Pending, Burst: d.Burst, BackloggedFor: d.BackloggedFor,
-		More: d.More, MoreKnown: d.MoreKnown, Repeats: d.Repeats, NeededIn: d.NeededIn, Upload: p.Upload}
+	return policy.Demand{
+		Pending:       d.Pending,
+		Burst:         d.Burst,
+		BackloggedFor: d.BackloggedFor,
+		More:          d.More,
+		MoreKnown:     d.MoreKnown,
+		Repetition:    policy.Repetition(d.Repetition),
+		SourceRate:    d.SourceRate,
+		NeededIn:      d.NeededIn,
+		Upload:        p.Upload,
+	}
 }
 
 // Explain implements endpoint.Explainer: the forecast for the subflows in use, and for the best set
@@ -64,7 +73,7 @@ func (p *ByPolicy) Explain(list []endpoint.Candidate, d bond.Demand) string {
 		return ""
 	}
 	text := fmt.Sprintf("expected in %s with %.1f J", roundTime(all[0].Time), all[0].Energy)
-	if other := policy.BestOther(all, d.NeededIn); other != nil {
+	if other := policy.BestOther(all, p.policyDemand(d)); other != nil {
 		var ids []string
 		for s := other.Subflows; s != 0; s &= s - 1 {
 			ids = append(ids, fmt.Sprint(list[bits.TrailingZeros64(s)].ID))
@@ -87,16 +96,17 @@ func roundTime(t time.Duration) time.Duration {
 // measured, it is the rate seen at this location before, else the one that its window allows.
 func PolicySubflow(c endpoint.Candidate) policy.Subflow {
 	s := policy.Subflow{
-		Direct:    !c.Helped,
-		Radio:     c.Terms.Radio,
-		Tier:      c.Terms.Tier,
-		Rate:      c.Rate,
-		Delay:     c.Delay,
-		RoundTrip: c.RTT,
-		Spread:    c.Spread,
-		Loss:      c.Loss,
-		QuietFor:  c.QuietFor,
-		InUse:     c.InUse,
+		Direct:     !c.Helped,
+		Radio:      c.Terms.Radio,
+		Tier:       c.Terms.Tier,
+		Rate:       c.Rate,
+		Delay:      c.Delay,
+		LeastDelay: c.MinRTT / 2,
+		RoundTrip:  c.RTT,
+		Spread:     c.Spread,
+		Loss:       c.Loss,
+		QuietFor:   c.QuietFor,
+		InUse:      c.InUse,
 	}
 	switch {
 	case c.Known:

@@ -73,24 +73,32 @@ func TestSteady(t *testing.T) {
 	}
 }
 
-// TestSteadyShort checks bursts of a fifth of a second, in whose first half TCP's window grows, and
-// shorter ones.
+// TestSteadyShort checks short bursts, of bytes in each tenth of a second: TCP's window grows in the
+// first one, and the last one may be a pause for the most part.
 func TestSteadyShort(t *testing.T) {
-	for bursts, want := range map[time.Duration]unit.Rate{200 * time.Millisecond: 8 * unit.Mbps,
-		100 * time.Millisecond: 0} {
+	for _, c := range []struct {
+		name    string
+		carried []uint64
+		want    unit.Rate
+	}{
+		{"0.1 s", []uint64{30_000}, 0},
+		{"0.2 s", []uint64{30_000, 100_000}, 8 * unit.Mbps},
+		{"0.13 s", []uint64{70_000, 30_000}, 0},
+		{"0.23 s", []uint64{30_000, 100_000, 30_000}, 8 * unit.Mbps},
+		{"a link that becomes slow", []uint64{30_000, 100_000, 30_000, 30_000, 30_000}, 2400 * unit.Kbps},
+	} {
 		var r rateHistory
 		now, rx := time.Unix(1e9, 0), uint64(0)
 		r.addRateSample(now, rx, 0)
 		now = now.Add(5 * time.Second)
 		r.addRateSample(now, rx, 0) // the first bytes arrive
-		for i := 100 * time.Millisecond; i <= bursts; i += 100 * time.Millisecond {
-			now = now.Add(100 * time.Millisecond)
-			rx += 30_000 + uint64(i/(200*time.Millisecond))*70_000
+		for _, n := range c.carried {
+			now, rx = now.Add(100*time.Millisecond), rx+n
 			r.addRateSample(now, rx, 0)
 		}
 		of := func(i int) uint64 { return r.list[i%len(r.list)].rx }
-		if got := r.steadyRecentRate(now, of); got < want*99/100 || got > want*101/100 {
-			t.Errorf("bursts of %v: %v, want %v", bursts, got, want)
+		if got := r.steadyRecentRate(now, of); got < c.want*99/100 || got > c.want*101/100 {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 }

@@ -52,22 +52,25 @@ const minSteadyTime = 200 * time.Millisecond
 
 // steadyRecentRate returns the rate over the longest run of intervals of the last second without a
 // pause, 0 if that is shorter than minSteadyTime. The first interval of the run is left out: TCP's
-// window grows then.
+// window grows then. A run ends before an interval that carried less than half the rate of the one
+// before it: part of that one may be a pause.
 func (r *rateHistory) steadyRecentRate(now time.Time, of func(i int) uint64) unit.Rate {
-	var best, span time.Duration
-	var rate unit.Rate
+	var best time.Duration
+	var rate, last unit.Rate
 	start := -1
 	for i := max(0, r.n-len(r.list)); i+1 < r.n; i++ {
 		a, b := r.list[i%len(r.list)].at, r.list[(i+1)%len(r.list)].at
-		if now.Sub(a) > 1500*time.Millisecond || b.Sub(a) > 200*time.Millisecond || of(i+1)-of(i) < 2000 {
+		carried := unit.Bytes(of(i+1) - of(i))
+		if now.Sub(a) > 1500*time.Millisecond || b.Sub(a) > 200*time.Millisecond || carried < 2000 {
 			start = -1
 			continue
 		}
-		if start < 0 {
+		here := unit.RateOf(carried, b.Sub(a))
+		if start < 0 || here < last/2 {
 			start = i
 		}
-		span = b.Sub(r.list[start%len(r.list)].at)
-		if span > best && i > start {
+		last = here
+		if span := b.Sub(r.list[start%len(r.list)].at); span > best && i > start {
 			best = span
 			rate = unit.RateOf(unit.Bytes(of(i+1)-of(start+1)), b.Sub(r.list[(start+1)%len(r.list)].at))
 		}

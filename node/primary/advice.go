@@ -33,12 +33,12 @@ func (p *Primary) Advice(r api.AdviceRequest) (a api.Advice, err error) {
 		return a, fault.New(fault.NotFound, errors.New("no subflow is up: there is nothing to advise on"),
 			"see `mpbond status`")
 	}
+	p.places.refreshPlaceRates(list, &p.locations)
 	if r.App != "" {
 		if list, a.Rule, err = p.policy.candidatesForApp(r.App, list); err != nil {
 			return a, err
 		}
 	}
-	p.places.refreshPlaceRates(list, &p.locations)
 	transfers := policy.UsualTransfers()
 	if r.Bytes > 0 {
 		transfers = []policy.Transfer{{Size: r.Bytes, Up: r.Upload}}

@@ -86,9 +86,8 @@ mode = "block"
 	p.file.active.Store(newActiveRules(rules, nil))
 	list := make([]endpoint.NamedCandidate, 2)
 	list[0].ID, list[1].ID = 1, 2
-	for app, want := range map[string]string{"/usr/bin/sync": "[2]", "browser": "[1 2]", "game": "block",
-		"call":   "quickest",
-		"backup": "no device"} {
+	for app, want := range map[string]string{"/usr/bin/sync": "[2]", "sync": "[2]", "/opt/sync2": "[1 2]",
+		"browser": "[1 2]", "game": "block", "call": "quickest", "backup": "no device"} {
 		some, rule, err := p.candidatesForApp(app, list)
 		var got []wire.SubflowID
 		for _, c := range some {

@@ -16,15 +16,15 @@ function transferName(t) {
     (t.every_seconds ? ` each ${t.every_seconds} s` : "");
 }
 
-// bestOther returns the set of links, after the chosen one, that costs least: time, and 10 ms for each
-// joule.
-export function bestOther(sets) {
-  const cost = (x) => x.seconds + x.joules / 100;
-  return sets.slice(1).sort((x, y) => cost(x) - cost(y))[0];
+// bestOther returns the set of links of a transfer, after the chosen one, that costs least: time, and 10
+// ms for each joule. A repeated transfer gains nothing by taking less than a third of its interval.
+export function bestOther(t) {
+  const cost = (x) => Math.max(x.seconds, (t.every_seconds ?? 0) / 3) + x.joules / 100;
+  return t.sets.slice(1).sort((x, y) => cost(x) - cost(y))[0];
 }
 
 export function advice() {
-  const problem = h("p", { hidden: true });
+  const problem = h("p", { hidden: true }), otherProblem = h("p", { hidden: true });
   let names = new Map(); // of links, by subflow
   const linkNames = (set) => set.subflows.map((id) => names.get(id) ?? "subflow " + id).join(" + ");
   const guessed = (bps, isGuess) => (isGuess ? "~" : "") + rate(bps);
@@ -44,7 +44,7 @@ export function advice() {
     { title: "Energy of radios", number: true, of: (t) => joules(t.sets[0].joules) },
     { title: "Reason", class: "why", of: (t) => t.reason },
     { title: "Best other", class: "why", of: (t) => {
-      const other = bestOther(t.sets);
+      const other = bestOther(t);
       return other ? `${linkNames(other)}: ${time(other.seconds)}, ${joules(other.joules)}; ${other.why_not}` : "";
     } },
   ], (t) => t.name, "");
@@ -61,24 +61,32 @@ export function advice() {
     h("section", { class: "card", "aria-labelledby": "h-advice" }, h("h2", { id: "h-advice" }, "Advice"), problem,
       links, transfers),
     h("section", { class: "card", "aria-labelledby": "h-forecasts" }, h("h2", { id: "h-forecasts" }, "Forecasts"),
-      error, forecasts));
+      otherProblem, error, forecasts));
   let last = -Infinity, busy = false;
+  function showAdvice(a) {
+    const isShared = (d) => a.subflows.filter((s) => s.device === d).length > 1;
+    names = new Map(a.subflows.map((s) => [s.id, s.device + (isShared(s.device) ? ` (${s.id})` : "")]));
+    links.show(a.subflows);
+    transfers.show(a.transfers);
+  }
+  function showForecasts(past) {
+    forecasts.show(past.forecasts.slice(0, shownForecasts));
+    const count = past.forecasts.length, percent = past.median_error_percent.toFixed(0);
+    error.textContent = count > 0 ? `The median error of the last ${count} forecasts is ${percent} %.` : "";
+  }
   async function refresh() {
     busy = true;
     last = performance.now();
-    try {
-      const [a, past] = await Promise.all([get("/v2/advice"), get("/v2/advice/history")]);
-      const shared = (d) => a.subflows.filter((s) => s.device === d).length > 1;
-      names = new Map(a.subflows.map((s) => [s.id, s.device + (shared(s.device) ? ` (${s.id})` : "")]));
-      links.show(a.subflows);
-      transfers.show(a.transfers);
-      forecasts.show(past.forecasts.slice(0, shownForecasts));
-      const count = past.forecasts.length, percent = past.median_error_percent.toFixed(0);
-      error.textContent = count > 0 ? `The median error of the last ${count} forecasts is ${percent} %.` : "";
-      notice(problem, "bad", "");
-    } catch (e) {
-      for (const list of [links, transfers, forecasts]) list.show([]);
-      notice(problem, "bad", e.message, e.hint);
+    for (const [path, show, parts, said] of [["/v2/advice", showAdvice, [links, transfers], problem],
+      ["/v2/advice/history", showForecasts, [forecasts, error], otherProblem]]) {
+      let failed;
+      try {
+        show(await get(path));
+      } catch (e) {
+        failed = e;
+      }
+      for (const part of parts) part.hidden = Boolean(failed);
+      notice(said, "bad", failed?.message ?? "", failed?.hint);
     }
     busy = false;
   }
