@@ -84,7 +84,7 @@ func TestLossIsWeighed(t *testing.T) {
 	before := time.Duration(0)
 	for _, loss := range []float64{0, .001, .01, .1} {
 		s := lossy(loss)
-		if took := s.finishAlone(20_000); took <= before {
+		if took := s.finishAlone(20_000, present); took <= before {
 			t.Errorf("with a loss of %g it takes %v, with less %v", loss, took, before)
 		} else {
 			before = took

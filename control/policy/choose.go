@@ -19,6 +19,8 @@ type Subflow struct {
 	// Window, if not 0, means that the rate is unknown: TCP may have that many bytes in flight, and
 	// twice as many after each RoundTrip.
 	Window unit.Bytes
+	// Ceiling bounds the rate that Window grows to; 0: no bound.
+	Ceiling unit.Rate
 	// RoundTrip is end to end, 0 if it is unknown. Spread is its mean deviation, and Loss the share of
 	// packets that had to be sent again lately.
 	RoundTrip, Spread time.Duration
@@ -163,7 +165,7 @@ func ChooseSubflows(subflows []Subflow, d Demand) string {
 		if usable(l) {
 			some = some || l.Allowed
 			costs = costs || !l.Allowed
-			best = min(best, l.finishAlone(n))
+			best = min(best, l.finishAlone(n, d.comparedMoment()))
 		}
 	}
 	reason := ReasonOne
@@ -176,7 +178,7 @@ func ChooseSubflows(subflows []Subflow, d Demand) string {
 		reason = ReasonFree
 	}
 	bound := time.Duration(maxSlowdown * float64(best))
-	if !some || jointFinishTime(subflows, n) > bound {
+	if !some || finishTime(subflows, n, d.comparedMoment()) > bound {
 		if l := allowBestSubflow(subflows, d, usable, bound, math.MaxInt64); l != nil && some {
 			reason = additionReason(l)
 		}
@@ -227,14 +229,19 @@ func additionReason(l *Subflow) string {
 // with which the stream completes by bound. It returns that subflow, or nil if there is none.
 func allowBestSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool, bound,
 	least time.Duration) (best *Subflow) {
+	each := d.repetitionTime(subflows)
 	for i := range subflows {
 		l := &subflows[i]
 		if l.Allowed || !eligible(l) {
 			continue
 		}
 		l.Allowed = true
-		if end := jointFinishTime(subflows, d.expectedBytes()); end <= bound {
-			if s := scoreOf(subflows, d, end); s < least {
+		if end := finishTime(subflows, d.expectedBytes(), d.comparedMoment()); end <= bound {
+			with := d.repetitionTime(subflows)
+			if isGuess := l.Window > 0 && l.Ceiling == 0; isGuess || with > each-each/leastRepetitionGain {
+				with = max(with, each)
+			}
+			if s := scoreOf(subflows, d, end, with); s < least {
 				best, least = l, s
 			}
 		}
@@ -248,17 +255,31 @@ func allowBestSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool
 
 // scoreAllowed returns the score of the allowed subflows.
 func scoreAllowed(subflows []Subflow, d Demand) time.Duration {
-	return scoreOf(subflows, d, jointFinishTime(subflows, d.expectedBytes()))
+	end := finishTime(subflows, d.expectedBytes(), d.comparedMoment())
+	return scoreOf(subflows, d, end, d.repetitionTime(subflows))
 }
 
+// repetitionTime returns how long the allowed subflows take for one message of the repetition, over
+// radios that are awake then; 0 if there is no repetition.
+func (d Demand) repetitionTime(subflows []Subflow) time.Duration {
+	if d.Repetition.Count <= 0 {
+		return 0
+	}
+	return finishTime(subflows, d.Repetition.Bytes, repetition)
+}
+
+// leastRepetitionGain: a repetition gains by a subflow only if that makes each message faster by one
+// part in leastRepetitionGain, and its rate is measured or bounded. Forecasts of single messages are
+// often wrong by nearly as much.
+const leastRepetitionGain = 3
+
 // scoreOf returns when the app gains by the expected bytes, if the allowed subflows complete them at
-// end, plus the price of their energy. To this it adds the time and the price of the repetition, over
-// radios that are awake then.
-func scoreOf(subflows []Subflow, d Demand, end time.Duration) time.Duration {
-	total, least := max(end, d.gainsUntil())+energyPrice(subflows, d, end), d.NeededIn
+// end, plus the price of their energy. To this it adds the time and the price of the repetition, of
+// which each message takes a time.
+func scoreOf(subflows []Subflow, d Demand, end, each time.Duration) time.Duration {
+	total := max(end, d.gainsUntil()) + energyPrice(subflows, d, end)
 	if r := d.Repetition; r.Count > 0 {
-		each := finishTime(subflows, r.Bytes, true)
-		total += time.Duration(r.Count) * (max(each, least) + repetitionPrice(subflows, d, each))
+		total += time.Duration(r.Count) * (max(each, d.NeededIn) + repetitionPrice(subflows, d, each))
 	}
 	return total
 }
@@ -280,7 +301,7 @@ func repetitionPrice(subflows []Subflow, d Demand, each time.Duration) (total ti
 		if l := &subflows[i]; l.Allowed {
 			e := radioEnergies[l.Radio]
 			total += l.priceOf(e.tail.energyOver(min(d.Repetition.Pause, e.tailTime)) +
-				e.activePower(l.Rate, d.Upload).energyOver(each-l.delayOf(true)))
+				e.activePower(l.Rate, d.Upload).energyOver(each-l.delayAt(repetition)))
 		}
 	}
 	return total
@@ -301,19 +322,41 @@ func (s *Subflow) energyUntil(end time.Duration, up bool) unit.Joules {
 	return e.wakeEnergy(s.QuietFor) + e.activePower(s.Rate, up).energyOver(end-s.totalDelay())
 }
 
-// finishAlone returns when the subflow alone would deliver n bytes.
-func (s Subflow) finishAlone(n unit.Bytes) time.Duration {
+// finishAlone returns when the subflow alone would deliver n bytes that are given to it at a moment.
+func (s Subflow) finishAlone(n unit.Bytes, m moment) time.Duration {
 	s.Allowed = true
-	return jointFinishTime([]Subflow{s}, n)
+	return finishTime([]Subflow{s}, n, m)
 }
 
-// delayOf returns the delay of a byte given to the subflow: later, when its radio is awake and its
-// queues are empty, or now.
-func (s *Subflow) delayOf(later bool) time.Duration {
-	if later {
-		return cmp.Or(s.LeastDelay, s.Delay)
+// moment says when bytes are given to subflows.
+type moment uint8
+
+// Moments.
+const (
+	present    moment = iota // now
+	drained                  // when the queues of now are empty
+	repetition               // later, when radios are awake too
+)
+
+// delayAt returns the delay of a byte given to the subflow at a moment.
+func (s *Subflow) delayAt(m moment) time.Duration {
+	least := cmp.Or(s.LeastDelay, s.Delay)
+	switch m {
+	case drained:
+		return least + radioEnergies[s.Radio].wakeDelay(s.QuietFor)
+	case repetition:
+		return least
 	}
 	return s.totalDelay()
+}
+
+// comparedMoment returns the moment for which sets of subflows are compared. If the app needs the bytes
+// only later, queues that are empty by then do not count: most of them are of the same message.
+func (d Demand) comparedMoment() moment {
+	if d.NeededIn > 0 {
+		return drained
+	}
+	return present
 }
 
 // totalDelay returns the delay of a byte given to the subflow now, with the time to wake its radio.
@@ -330,12 +373,12 @@ func (s *Subflow) IsAsleep() bool {
 // jointFinishTime returns when the allowed subflows deliver n bytes together that are given to them
 // now.
 func jointFinishTime(subflows []Subflow, n unit.Bytes) time.Duration {
-	return finishTime(subflows, n, false)
+	return finishTime(subflows, n, present)
 }
 
-// finishTime returns when the allowed subflows deliver n bytes together, from when these are given to
-// them, which is now or later: each delivers at its rate after its delay.
-func finishTime(subflows []Subflow, n unit.Bytes, later bool) time.Duration {
+// finishTime returns when the allowed subflows deliver n bytes together, counted from the moment at
+// which these are given to them: each delivers at its rate after its delay.
+func finishTime(subflows []Subflow, n unit.Bytes, m moment) time.Duration {
 	// A subflow with a delay beyond the resulting end takes no part. Leaving it out makes the end
 	// earlier, so that more of them may drop out.
 	for limit := maxFinish; ; {
@@ -343,7 +386,7 @@ func finishTime(subflows []Subflow, n unit.Bytes, later bool) time.Duration {
 		first := maxFinish
 		for i := range subflows {
 			if l := &subflows[i]; l.Allowed {
-				delay := l.delayOf(later)
+				delay := l.delayAt(m)
 				first = min(first, delay+l.repairTime(0))
 				if delay < limit {
 					r := l.expectedRate(n)
@@ -360,7 +403,7 @@ func finishTime(subflows []Subflow, n unit.Bytes, later bool) time.Duration {
 		}
 		end := time.Duration(min((float64(n)+head)/rate*1e9, float64(maxFinish)))
 		if end >= limit {
-			return min(limit+leastRepairTime(subflows, n, limit, later), maxFinish)
+			return min(limit+leastRepairTime(subflows, n, limit, m), maxFinish)
 		}
 		limit = end
 	}
@@ -370,7 +413,7 @@ func finishTime(subflows []Subflow, n unit.Bytes, later bool) time.Duration {
 // are lost, if the allowed subflows carry them. What one of them loses, another one can carry too.
 // So the one counts with which this takes the least time: until it has carried the last packets,
 // and has repeated those that it lost.
-func leastRepairTime(subflows []Subflow, n unit.Bytes, limit time.Duration, later bool) time.Duration {
+func leastRepairTime(subflows []Subflow, n unit.Bytes, limit time.Duration, m moment) time.Duration {
 	if !slices.ContainsFunc(subflows, func(s Subflow) bool { return s.Allowed && s.Loss > 0 }) {
 		return 0
 	}
@@ -384,7 +427,7 @@ func leastRepairTime(subflows []Subflow, n unit.Bytes, limit time.Duration, late
 		if r := s.expectedRate(n); r > 0 {
 			tail = time.Duration(float64(min(n, lastPackets*segmentBytes)) / r * 1e9)
 		}
-		least = min(least, max(0, s.delayOf(later)+tail-limit)+s.repairTime(n))
+		least = min(least, max(0, s.delayAt(m)+tail-limit)+s.repairTime(n))
 	}
 	return least
 }
@@ -424,7 +467,11 @@ func (s *Subflow) expectedRate(n unit.Bytes) float64 {
 	}
 	// Slow start (RFC 5681): one window arrives at once, twice as much each round trip later.
 	rounds := max(math.Log2(float64(n)/float64(s.Window)), minRounds)
-	return float64(n) / (rounds * s.RoundTrip.Seconds())
+	rate := float64(n) / (rounds * s.RoundTrip.Seconds())
+	if s.Ceiling > 0 {
+		rate = min(rate, float64(s.Ceiling)/8)
+	}
+	return rate
 }
 
 // minRounds is the time, in round trips, from the first to the last byte of one window.

@@ -220,20 +220,22 @@ func TestChooseRepetition(t *testing.T) {
 		repeated Repetition
 		loss     float64
 		wifi     time.Duration // delay
+		lte      unit.Rate     // Mbit/s
 		wake     bool
 	}{
-		{"one range of a song", 512 * unit.KB, Repetition{}, 0, 10 * ms, false},
-		{"the second one", 512 * unit.KB, Repetition{1, 512 * unit.KB, 20 * ms}, 0, 10 * ms, false},
-		{"the fifth one", 512 * unit.KB, Repetition{4, 512 * unit.KB, 20 * ms}, 0, 10 * ms, true},
-		{"large pauses", 100 * unit.KB, Repetition{16, 100 * unit.KB, 400 * ms}, 0, 10 * ms, false},
-		{"small objects", 12 * unit.KB, Repetition{16, 12 * unit.KB, 20 * ms}, 0, 10 * ms, false},
-		{"small objects, LTE has the shorter delay", 12 * unit.KB, Repetition{16, 12 * unit.KB, 20 * ms}, 0, 30 * ms, false},
-		{"small objects over WiFi with loss", 12 * unit.KB, Repetition{16, 12 * unit.KB, 20 * ms}, .005, 10 * ms, false},
-		{"a large message after small ones", 600 * unit.KB, Repetition{16, 12 * unit.KB, 20 * ms}, 0, 10 * ms, false},
+		{"one range of a song", 512 * unit.KB, Repetition{}, 0, 10 * ms, 25, false},
+		{"the second one", 512 * unit.KB, Repetition{1, 512 * unit.KB, 20 * ms}, 0, 10 * ms, 25, false},
+		{"the fifth one", 512 * unit.KB, Repetition{4, 512 * unit.KB, 20 * ms}, 0, 10 * ms, 25, true},
+		{"large pauses", 100 * unit.KB, Repetition{16, 100 * unit.KB, 400 * ms}, 0, 10 * ms, 25, false},
+		{"small objects", 12 * unit.KB, Repetition{16, 12 * unit.KB, 20 * ms}, 0, 10 * ms, 25, false},
+		{"small objects, LTE is closer", 12 * unit.KB, Repetition{16, 12 * unit.KB, 20 * ms}, 0, 30 * ms, 25, false},
+		{"small objects over WiFi with loss", 12 * unit.KB, Repetition{16, 12 * unit.KB, 20 * ms}, .005, 10 * ms, 25, false},
+		{"ranges, and LTE that adds a fifth", 512 * unit.KB, Repetition{16, 512 * unit.KB, 20 * ms}, 0, 10 * ms, 6, false},
+		{"a large message after small ones", 600 * unit.KB, Repetition{16, 12 * unit.KB, 20 * ms}, 0, 10 * ms, 25, false},
 	} {
 		subflows := []Subflow{newOwnSubflow(30*unit.Mbps, wire.RadioWiFi), newOwnSubflow(25*unit.Mbps, wire.RadioCellular)}
 		subflows[0].Delay, subflows[1].Delay = c.wifi, 27*ms
-		subflows[0].Loss, subflows[0].RoundTrip = c.loss, 2*c.wifi
+		subflows[0].Loss, subflows[0].RoundTrip, subflows[1].Rate = c.loss, 2*c.wifi, c.lte*unit.Mbps
 		d := Demand{Pending: c.bytes, MoreKnown: true, Repetition: c.repeated}
 		if ChooseSubflows(subflows, d); subflows[1].Allowed != c.wake || !subflows[0].Allowed {
 			t.Errorf("%s: WiFi %v, LTE %v", c.name, subflows[0].Allowed, subflows[1].Allowed)
@@ -241,6 +243,12 @@ func TestChooseRepetition(t *testing.T) {
 		if all := AppendAlternatives(nil, subflows, d); c.wake && all[1].WhyNot != WhyNotRepeat {
 			t.Errorf("%s: %+v", c.name, all)
 		}
+	}
+	guessed := []Subflow{newOwnSubflow(30*unit.Mbps, wire.RadioWiFi),
+		cold(newOwnSubflow(25*unit.Mbps, wire.RadioCellular))}
+	if ChooseSubflows(guessed, Demand{Pending: 512 * unit.KB, MoreKnown: true,
+		Repetition: Repetition{16, 512 * unit.KB, 20 * ms}}); guessed[1].Allowed {
+		t.Error("LTE wakes for a repetition by a guess of its rate")
 	}
 	// A queue now is none later.
 	subflows := []Subflow{newOwnSubflow(30*unit.Mbps, wire.RadioWiFi), newOwnSubflow(25*unit.Mbps, wire.RadioCellular)}
@@ -263,6 +271,33 @@ func TestChooseForSlowSource(t *testing.T) {
 		}
 		if all := AppendAlternatives(nil, subflows, d); !want && all[len(all)-1].WhyNot != WhyNotSource {
 			t.Errorf("the app writes %v: %+v", rate, all)
+		}
+	}
+}
+
+// TestChooseAtEndOfSegment checks that the last bytes of a segment that is needed later do not go over
+// LTE because the bytes before them are still in the queue of WiFi.
+func TestChooseAtEndOfSegment(t *testing.T) {
+	for in, want := range map[time.Duration]bool{0: true, time.Second: false} {
+		subflows := []Subflow{newOwnSubflow(30*unit.Mbps, wire.RadioWiFi), newOwnSubflow(25*unit.Mbps, wire.RadioCellular)}
+		subflows[0].Delay, subflows[0].LeastDelay = 80*time.Millisecond, 10*time.Millisecond
+		subflows[1].Delay, subflows[1].QuietFor = 27*time.Millisecond, 5*time.Second
+		ChooseSubflows(subflows, Demand{Pending: 20 * unit.KB, MoreKnown: true, NeededIn: in})
+		if subflows[1].Allowed != want {
+			t.Errorf("needed in %v: LTE %v", in, subflows[1].Allowed)
+		}
+	}
+}
+
+// TestChooseByCeiling checks that a subflow whose rate is not measured is not expected to be faster than
+// its packet train.
+func TestChooseByCeiling(t *testing.T) {
+	for ceiling, want := range map[unit.Rate]bool{0: true, 3 * unit.Mbps: false, 25 * unit.Mbps: true} {
+		subflows := []Subflow{newOwnSubflow(30*unit.Mbps, wire.RadioWiFi), cold(newOwnSubflow(unit.Mbps, wire.RadioCellular))}
+		subflows[1].Ceiling = ceiling
+		ChooseSubflows(subflows, Demand{Pending: 2 * unit.MB, More: 2 * unit.MB, MoreKnown: true})
+		if subflows[1].Allowed != want {
+			t.Errorf("a train of %v: LTE %v", ceiling, subflows[1].Allowed)
 		}
 	}
 }
@@ -346,7 +381,7 @@ func TestChooseProperties(t *testing.T) {
 		if most == wire.TierPrimary && d.BackloggedFor > 0 {
 			most = wire.TierSecondary
 		}
-		took := jointFinishTime(subflows, d.expectedBytes())
+		took := finishTime(subflows, d.expectedBytes(), d.comparedMoment())
 		for i, l := range subflows {
 			if l.Allowed && l.Tier > most || !some {
 				t.Fatalf("%+v", subflows)
@@ -356,7 +391,7 @@ func TestChooseProperties(t *testing.T) {
 			}
 			one := slices.Clone(before)
 			one[i].Allowed = true
-			if alone := jointFinishTime(one, d.expectedBytes()); float64(took) > 1.03*float64(alone)+1e3 {
+			if alone := finishTime(one, d.expectedBytes(), d.comparedMoment()); float64(took) > 1.03*float64(alone)+1e3 {
 				t.Fatalf("%v, alone over %d %v: %+v", took, i, alone, subflows)
 			}
 			if d.Repetition.Count > 0 {

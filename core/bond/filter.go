@@ -127,7 +127,11 @@ func (f *subflowFilter) explainedReason(perm *permission, now time.Time) string 
 // guideView returns the subflow as a guide sees it, without InUse.
 func (p *subflow) guideView(now time.Time) GuideSubflow {
 	n := p.est.EstimateAt(now)
-	return GuideSubflow{ID: p.id, Rate: n.Th, Known: n.RateKnown, RTT: n.SRTT, MinRTT: n.MinRTT,
+	ceiling := unit.Rate(0)
+	if n.DoublingTime > 0 {
+		ceiling = n.Ceiling
+	}
+	return GuideSubflow{ID: p.id, Rate: n.Th, Known: n.RateKnown, Ceiling: ceiling, RTT: n.SRTT, MinRTT: n.MinRTT,
 		Delay: n.PAD, Spread: n.Spread, Loss: n.Loss, QuietFor: now.Sub(p.lastActive)}
 }
 

@@ -35,7 +35,9 @@ type GuideSubflow struct {
 	ID    wire.SubflowID
 	Rate  unit.Rate // its throughput
 	Known bool      // Rate was measured while it was the limit; else it is a guess
-	RTT   time.Duration
+	// Ceiling bounds what a guessed rate may grow to, as a packet train has shown; 0: no bound.
+	Ceiling unit.Rate
+	RTT     time.Duration
 	// MinRTT is the least round trip that was measured end to end; 0 if it is unknown.
 	MinRTT time.Duration
 	Delay  time.Duration // PAD

@@ -113,7 +113,7 @@ func PolicySubflow(c endpoint.Candidate) policy.Subflow {
 	case c.Terms.Rate > 0:
 		s.Rate, s.Delay = c.Terms.Rate, max(s.Delay, c.Terms.RTT/2)
 	default:
-		s.Window = c.Rate.Bytes(c.RTT)
+		s.Window, s.Ceiling = c.Rate.Bytes(c.RTT), c.Ceiling
 	}
 	return s
 }
