@@ -39,8 +39,8 @@ func pageName(rep int) string { return "page" + strconv.Itoa(rep) }
 const tinyImage = "GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00," +
 	"\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
 
-// makePageFiles makes the files of a script with a Browser, of which blob holds random bytes. Only the
-// root may be larger than the script says: it names all other files.
+// makePageFiles makes the files of a script with a Browser from the random bytes of blob. Only the root
+// may be larger than the script says: it names all other files.
 func (a *appFiles) makePageFiles(s app.Script, name string, blob []byte) error {
 	dir := filepath.Join(a.root, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -151,7 +151,7 @@ func (c *AppClient) loadInBrowser(ctx context.Context, in io.Reader, out io.Writ
 		return fmt.Errorf("browser: %w", err)
 	}
 	var report browserReport
-	for report.Load == 0 { // it is set when the event begins, of which chromedp may learn earlier
+	for report.Load == 0 { // chromedp may return before the browser sets it
 		if report, err = chromedp.Run(browser, chromedp.Evaluate[browserReport](timingScript)); err != nil {
 			return fmt.Errorf("browser: %w", err)
 		}

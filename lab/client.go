@@ -53,8 +53,8 @@ func (c *clientRun) startBeforehand() (err error) {
 	return nil
 }
 
-// begin makes the client begin.
-func (c *clientRun) begin() error {
+// beginTransfer makes the client begin.
+func (c *clientRun) beginTransfer() error {
 	if c.input == nil {
 		return c.cmd.Start()
 	}
@@ -88,11 +88,11 @@ func (c *clientRun) waitClientExit() error {
 
 // readOutput reads the client's output: the bytes of a download, the sink's view of an upload, or
 // the report of a client that writes one.
-func (c *clientRun) readOutput(t Transfer, tells bool, m *byteCounter) (err error) {
+func (c *clientRun) readOutput(t Transfer, hasReport bool, m *byteCounter) (err error) {
 	switch {
 	case c.input != nil: // it stays until its input ends
 		c.report, err = bufio.NewReader(c.out).ReadBytes('\n')
-	case t.Video != nil || t.App != nil || tells:
+	case t.Video != nil || t.App != nil || hasReport:
 		c.report, err = io.ReadAll(c.out)
 	case !t.Upload && t.Streams == 1:
 		c.received, err = receiveAll(c.out, m, 0)

@@ -369,7 +369,7 @@ func (s *session) starvedTooLong(d time.Duration) bool {
 
 // runTransferClient starts the client, kills nodes on time and waits for the client's end.
 func (s *session) runTransferClient(b *Bench, t Transfer, c *clientRun, before Stats) error {
-	if err := c.begin(); err != nil {
+	if err := c.beginTransfer(); err != nil {
 		return fmt.Errorf("start the client: %w", err)
 	}
 	for _, k := range s.kills {

@@ -18,8 +18,8 @@ type Transfer struct {
 	Every time.Duration
 }
 
-// demand returns the demand of a transfer of the kind with another size.
-func (t Transfer) demand(size unit.Bytes) Demand {
+// demandForSize returns the demand of a transfer of the kind with another size.
+func (t Transfer) demandForSize(size unit.Bytes) Demand {
 	return Demand{Pending: size, Upload: t.Up, NeededIn: NeededIn(t.Every)}
 }
 
@@ -54,11 +54,11 @@ const mostAdvised = 16 * unit.GB
 func Advise(subflows []Subflow, t Transfer) Advice {
 	own := slices.Clone(subflows)
 	choose := func(size unit.Bytes) (set uint64, reason string) {
-		reason = ChooseSubflows(own, t.demand(size))
+		reason = ChooseSubflows(own, t.demandForSize(size))
 		return allowedSet(own), reason
 	}
 	set, reason := choose(t.Size)
-	a := Advice{Transfer: t, Reason: reason, Alternatives: AppendAlternatives(nil, own, t.demand(t.Size))}
+	a := Advice{Transfer: t, Reason: reason, Alternatives: AppendAlternatives(nil, own, t.demandForSize(t.Size))}
 	low, high := t.Size, max(2*t.Size, 1) // the choice is the same at low, and another one at high
 	for {
 		if high > mostAdvised {

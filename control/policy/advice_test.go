@@ -21,7 +21,7 @@ func TestAdvise(t *testing.T) {
 		}
 		chosen := func(n unit.Bytes) uint64 {
 			some := slices.Clone(list)
-			ChooseSubflows(some, x.demand(n))
+			ChooseSubflows(some, x.demandForSize(n))
 			return allowedSet(some)
 		}
 		if a.Alternatives[0].Subflows != chosen(x.Size) || a.Alternatives[0].WhyNot != "" || a.Reason == "" {

@@ -52,11 +52,9 @@ func (p *ByPolicy) policyDemand(d bond.Demand) policy.Demand {
 		BackloggedFor: d.BackloggedFor,
 		More:          d.More,
 		MoreKnown:     d.MoreKnown,
-		// Repetition stays out until rates of sleeping radios are known better: with good WiFi and bad LTE
-		// it made the ranges of a song 5 % slower than WiFi alone.
-		SourceRate: d.SourceRate,
-		NeededIn:   d.NeededIn,
-		Upload:     p.Upload,
+		SourceRate:    d.SourceRate,
+		NeededIn:      d.NeededIn,
+		Upload:        p.Upload,
 	}
 }
 

@@ -91,7 +91,7 @@ func (p *Primary) PastForecasts() (h api.PastForecasts) {
 // lock. Safe for concurrent use.
 type placeRates struct {
 	known atomic.Pointer[map[string]policy.SubflowRecord]
-	// For refreshIfOld, of which only one may run at a time.
+	// The last refreshIfOld. Only one call may run at a time.
 	at    time.Time
 	count int // of devices
 }

@@ -179,7 +179,7 @@ func (m *historyMemory) listForecasts() (list []policy.Forecast, median float64)
 func (m *historyMemory) expectBeyond(names *historyNames, up bool, sent unit.Bytes) unit.Bytes {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	more, _ := m.lookup(names, up).ExpectBeyond(sent)
+	more, _ := m.lookupMessages(names, up).ExpectBeyond(sent)
 	return more
 }
 
@@ -209,12 +209,12 @@ func (m *historyMemory) recordRequest(now time.Time, names *historyNames, forgot
 func (m *historyMemory) neededAt(names *historyNames, up bool, size unit.Bytes) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.lookup(names, up).NeededAt(size)
+	return m.lookupMessages(names, up).NeededAt(size)
 }
 
-// lookup returns what is known of messages of an app at a destination. If the app was not seen there,
-// it is what all apps move there. mu must be held.
-func (m *historyMemory) lookup(names *historyNames, up bool) *policy.Destination {
+// lookupMessages returns the known messages of an app at a destination. If the app was not seen there,
+// it returns those of all apps. mu must be held.
+func (m *historyMemory) lookupMessages(names *historyNames, up bool) *policy.Destination {
 	if d := m.state.Lookup(names.ofApp[directionIndex(up)]); d != nil {
 		return d
 	}
