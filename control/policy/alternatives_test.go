@@ -108,3 +108,18 @@ func TestLossIsWeighed(t *testing.T) {
 		last = n
 	}
 }
+
+// TestBestOther checks that the best other set is the cheapest one in time and energy, and that to have
+// bytes sooner than the app needs them counts nothing.
+func TestBestOther(t *testing.T) {
+	all := []Alternative{{Subflows: 1, Time: time.Second}, {Subflows: 2, Time: 400 * time.Millisecond, Energy: 40},
+		{Subflows: 3, Time: 1100 * time.Millisecond, Energy: 1}}
+	for in, want := range map[time.Duration]uint64{0: 2, 2 * time.Second: 3} {
+		if other := BestOther(all, Demand{NeededIn: in}); other == nil || other.Subflows != want {
+			t.Errorf("needed in %v: %+v, want set %d", in, other, want)
+		}
+	}
+	if BestOther(all[:1], Demand{}) != nil {
+		t.Error("the choice is the best other set")
+	}
+}

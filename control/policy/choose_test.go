@@ -190,15 +190,17 @@ func TestChooseNeededIn(t *testing.T) {
 		name       string
 		wifi       unit.Rate
 		neededIn   time.Duration
+		quiet      time.Duration // of LTE
 		wlan, wwan bool
 	}{
-		{"as soon as possible", 20 * unit.Mbps, 0, true, true},
-		{"in 1.7 s", 20 * unit.Mbps, 1700 * time.Millisecond, true, false},
-		{"in 0.2 s", 20 * unit.Mbps, 200 * time.Millisecond, true, true},
-		{"in a minute, and WiFi is slower", 2 * unit.Mbps, time.Minute, false, true},
+		{"as soon as possible", 20 * unit.Mbps, 0, time.Second, true, true},
+		{"in 1.7 s", 20 * unit.Mbps, 1700 * time.Millisecond, time.Second, true, false},
+		{"in 0.2 s", 20 * unit.Mbps, 200 * time.Millisecond, time.Second, true, true},
+		{"in a minute, and WiFi is slower", 2 * unit.Mbps, time.Minute, time.Second, false, true},
+		{"in a minute, and LTE is faster once it is awake", 13 * unit.Mbps, time.Minute, asleep, true, false},
 	} {
 		subflows := []Subflow{newOwnSubflow(c.wifi, wire.RadioWiFi), newOwnSubflow(15*unit.Mbps, wire.RadioCellular)}
-		subflows[1].QuietFor = time.Second // in its tail
+		subflows[1].QuietFor = c.quiet
 		d := Demand{Pending: 2 * unit.MB, MoreKnown: true, NeededIn: c.neededIn}
 		ChooseSubflows(subflows, d)
 		if subflows[0].Allowed != c.wlan || subflows[1].Allowed != c.wwan {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
 
@@ -109,6 +110,65 @@ func TestSourceRate(t *testing.T) {
 		s.written.isBlocked = true
 		if s.written.recordSent(start, s); s.written.isBlocked == c.begins {
 			t.Errorf("%s: another message begins: %v", c.name, !c.begins)
+		}
+	}
+}
+
+// sourceGuide allows all subflows, and keeps the rates at which the app is known to write.
+type sourceGuide struct {
+	net   *simNet
+	rates map[time.Duration]unit.Rate // by time since the beginning
+}
+
+func (g *sourceGuide) AllowSubflows(subflows []GuideSubflow, d Demand) string {
+	if d.Pending > 0 {
+		g.rates[g.net.now.Sub(start)] = d.SourceRate
+	}
+	for i := range subflows {
+		subflows[i].Allowed = true
+	}
+	return "test"
+}
+
+// TestGuideLearnsOfSlowSources checks that the guide of the server learns how fast an app writes that is
+// slower than the subflows, and of no rate where they are slower.
+func TestGuideLearnsOfSlowSources(t *testing.T) {
+	for rate, want := range map[unit.Rate]unit.Rate{2 * unit.Mbps: 2 * unit.Mbps, 0: 0} {
+		n := newSim(t, "auto", 0.2)
+		n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+		g := &sourceGuide{net: n, rates: map[time.Duration]unit.Rate{}}
+		n.ends[1].SetGuide(g)
+		tr := &transfer{size: 64 << 20}
+		tr.talk[1] = talk{Bytes: tr.size, WriteRate: rate}
+		n.open(tr)
+		n.run(func() bool { return n.now.Sub(start) > 2*time.Second })
+		late := 0
+		for at, got := range g.rates {
+			if at < time.Second {
+				continue
+			}
+			if late++; got < want*9/10 || got > want*11/10 {
+				t.Errorf("the app writes %v: after %v the guide has %v", rate, at, got)
+			}
+		}
+		if late < 10 {
+			t.Errorf("the app writes %v: the guide was asked %d times", rate, late)
+		}
+	}
+}
+
+// TestGuideLearnsOfTrains checks that the rate of a packet train bounds what a guessed rate may grow to.
+func TestGuideLearnsOfTrains(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	p := n.ends[1].subflows.list[0]
+	for train, want := range map[unit.Rate]unit.Rate{3 * unit.Mbps: 3 * unit.Mbps, 0: 0} {
+		p.est = estimate.Subflow{}
+		p.est.AddLocalSample(n.now, estimate.Hop{SRTT: 80 * time.Millisecond, MinRTT: 80 * time.Millisecond, MSS: 1448,
+			Cwnd: 14_480, SlowStart: true})
+		p.est.SetTrain(train, 80*time.Millisecond)
+		if got := p.guideView(n.now).Ceiling; got != want {
+			t.Errorf("after a train of %v the ceiling is %v", train, got)
 		}
 	}
 }

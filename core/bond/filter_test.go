@@ -129,8 +129,9 @@ func TestSubflowFilterOther(t *testing.T) {
 	f.replaceGuide(g)
 	f.refreshPermission(1, &r, Demand{}, start)
 	g.allow = []wire.SubflowID{3} // as soon as it is asked about the bytes in flight too
-	r.expected.NeededAt = start.Add(time.Second)
-	if !f.permitsOtherSubflow(&r, one, unit.MB, 0, start) || g.asked != 2 || g.last.NeededIn != time.Second {
+	r.expected.NeededAt, r.answer.demand.SourceRate = start.Add(time.Second), 5
+	if !f.permitsOtherSubflow(&r, one, unit.MB, 0, start) || g.asked != 2 || g.last.NeededIn != time.Second ||
+		g.last.SourceRate != 5 {
 		t.Errorf("the guide was asked %d times, last about %+v", g.asked, g.last)
 	}
 }

@@ -107,3 +107,22 @@ func TestExplain(t *testing.T) {
 		t.Errorf("with one subflow: %q", text)
 	}
 }
+
+// TestPolicySubflow checks what package policy gets to know of a subflow: a guess of its rate grows from
+// its window, up to the rate of its packet train. A measured rate and one of this location stay.
+func TestPolicySubflow(t *testing.T) {
+	c := endpoint.Candidate{GuideSubflow: bond.GuideSubflow{Rate: 2 * unit.Mbps, Ceiling: 3 * unit.Mbps,
+		RTT: 80 * time.Millisecond, MinRTT: 60 * time.Millisecond, Delay: 50 * time.Millisecond}}
+	s := PolicySubflow(c)
+	if s.Window != 20_000 || s.Ceiling != 3*unit.Mbps || s.LeastDelay != 30*time.Millisecond || !s.Direct {
+		t.Errorf("a guess: %+v", s)
+	}
+	c.Terms.Rate = 5 * unit.Mbps
+	if s = PolicySubflow(c); s.Window != 0 || s.Rate != 5*unit.Mbps {
+		t.Errorf("of this location: %+v", s)
+	}
+	c.Known = true
+	if s = PolicySubflow(c); s.Window != 0 || s.Rate != 2*unit.Mbps {
+		t.Errorf("measured: %+v", s)
+	}
+}
