@@ -99,12 +99,12 @@ func (a *auto) queueBudget(subflows []Subflow) time.Duration {
 }
 
 // isSubflowTrusted reports whether subflow p may carry bytes of a transfer that has remaining bytes
-// left. A helper proves itself by acknowledgements. It may hold more than it has ever delivered
-// only while the direct subflows have enough other bytes to carry until its failure would show. Its
+// left. A helper proves itself when the bytes of one packet are acknowledged. Before, it may hold
+// bytes only while the direct subflows have enough others to carry until its failure would show. Its
 // failure then costs little time. Direct subflows are always trusted. Without a working direct
 // subflow, every helper is.
 func isSubflowTrusted(subflows []Subflow, p *Subflow, remaining unit.Bytes) bool {
-	if !p.Helped || p.Acked >= p.InFlight+p.MSS {
+	if !p.Helped || p.Acked >= p.MSS {
 		return true
 	}
 	noDirect, left := true, remaining+p.InFlight

@@ -92,7 +92,7 @@ func TestRecallLate(t *testing.T) {
 	}
 }
 
-// TestTrusted checks that a helper holds more than has ever arrived by it only while the others
+// TestTrusted checks that a helper that has not delivered a packet holds bytes only while the others
 // have enough to do until its failure would show.
 func TestTrusted(t *testing.T) {
 	direct := Subflow{ID: 1, Forecast: 30 * ms, Th: 8 * unit.Mbps}
@@ -107,8 +107,8 @@ func TestTrusted(t *testing.T) {
 		{"new, short transfer", 0, 0, 120_000, false},
 		{"new, longer transfer", 0, 0, 140_000, true},
 		{"new, its own bytes count", 0, 20_000, 120_000, true},
-		{"proved", 30_000, 20_000, 10_000, true},
-		{"proved too little", 20_000, 20_000, 10_000, false},
+		{"proved", 1400, 20_000, 10_000, true},
+		{"proved too little", 1399, 0, 10_000, false},
 	} {
 		helper := Subflow{ID: 2, Idle: true, Forecast: 20 * ms, TimeToAck: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400,
 			Helped: true, Acked: c.acked, InFlight: c.inFlight}

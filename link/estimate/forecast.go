@@ -197,7 +197,7 @@ func (p *Subflow) localHopDeparture(now time.Time, n unit.Bytes, s *hopState) ti
 		left := p.windowAfterIdle(now, window, h.SRTT+max(4*h.RTTVar, minTimeout))
 		window, slowStart = left, slowStart || left < window
 	}
-	over := h.Queue + n - window
+	over := max(h.Queue, h.Unsent+unit.Bytes(h.InFlight)*h.MSS) + n - window
 	if slowStart {
 		over /= 2
 	}

@@ -136,6 +136,38 @@ func TestForecastOfSlowStart(t *testing.T) {
 	t.Logf("%d of %d packets arrive when forecast", exact, total)
 }
 
+// TestForecastOfFullWindow checks that a segment waits for an acknowledgement when as many packets are in
+// flight as the window permits, though they are not full.
+func TestForecastOfFullWindow(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		packet        unit.Bytes
+		packets       uint64
+		full, unknown bool
+	}{
+		{"packets that are not full", 1000, 40, true, false},
+		{"one packet less", 1000, 39, false, false},
+		{"an unknown number of them", 1000, 40, false, true},
+	} {
+		p := Subflow{Helped: true, JoinRTT: 60 * ms}
+		p.AddLocalSample(t0, Hop{SRTT: 50 * ms, MinRTT: 50 * ms, MSS: testMSS, Cwnd: 40 * testMSS, SlowStart: true})
+		p.SetTrain(100*unit.Mbps, 60*ms)
+		for range c.packets {
+			p.OnSent(t0, c.packet)
+		}
+		h := Hop{SRTT: 50 * ms, MinRTT: 50 * ms, MSS: testMSS, Cwnd: 40 * testMSS, SlowStart: true, InFlight: c.packets,
+			Queue: unit.Bytes(c.packets) * c.packet}
+		if c.unknown {
+			h.InFlight = 0
+		}
+		p.AddLocalSample(t0, h)
+		// The acknowledgement on hop 1 takes 50 ms, the way over both hops 30 ms.
+		if n := estimateWithForecast(&p, t0); (n.Forecast >= 80*ms) != c.full {
+			t.Errorf("%s: forecast %v, want a full window: %v", c.name, n.Forecast, c.full)
+		}
+	}
+}
+
 // TestForecastCorrects checks that segments in flight count as late as those before them, that a
 // withdrawn segment counts no more, and that nothing is late once all has arrived.
 func TestForecastCorrects(t *testing.T) {

@@ -28,6 +28,9 @@ type Hop struct {
 	// order, so its reader cannot have them. Unsent is the part of Queue that has never left the
 	// kernel.
 	Queue, Unsent unit.Bytes
+	// InFlight is the number of packets in flight; 0 if it is not known. TCP bounds their number,
+	// whatever their size, so packets that are not full leave less of Cwnd than their bytes show.
+	InFlight uint64
 	// Acked counts all bytes that the hop's other end is known to have, including selectively
 	// acknowledged ones. It may fall a little.
 	Acked uint64

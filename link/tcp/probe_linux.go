@@ -68,9 +68,15 @@ func readHopSample(fd int, ipv6 bool) (h estimate.Hop, err error) {
 func convertTCPInfo(i *unix.TCPInfo, queue int) *tcpinfo.Info {
 	return &tcpinfo.Info{RTT: i.Rtt, RTTVar: i.Rttvar, MinRTT: i.Min_rtt, DeliveryRate: i.Delivery_rate,
 		DeliveryRateAppLimited: appLimited(i), CongestionWindow: i.Snd_cwnd, SlowStartThreshold: i.Snd_ssthresh,
-		MSS: i.Snd_mss, Sacked: i.Sacked, Unsent: i.Notsent_bytes, Queue: uint32(max(queue, 0)),
+		MSS: i.Snd_mss, Sacked: i.Sacked, InFlight: packetsInFlight(i), Unsent: i.Notsent_bytes, Queue: uint32(max(queue, 0)),
 		BytesAcked: i.Bytes_acked, BytesReceived: i.Bytes_received, PathMTU: i.Pmtu, Packets: i.Data_segs_out,
 		Retransmission: i.Total_retrans}
+}
+
+// packetsInFlight is tcp_packets_in_flight of the kernel (net/tcp.h). A segmentation that changes the
+// counts may make it seem negative.
+func packetsInFlight(i *unix.TCPInfo) uint32 {
+	return uint32(max(int64(i.Unacked)-int64(i.Sacked)-int64(i.Lost)+int64(i.Retrans), 0))
 }
 
 // CarriedSupported reports whether Carried works on this system.

@@ -27,6 +27,7 @@ type Info struct {
 	SlowStartThreshold      uint32
 	MSS                     uint32
 	Sacked                  uint32
+	InFlight                uint32 // packets (tcp_packets_in_flight)
 	Unsent                  uint32 // bytes that were never sent
 	Queue                   uint32 // bytes that are not acknowledged in order: SIOCOUTQ
 	BytesAcked              uint64
@@ -51,6 +52,7 @@ func (i *Info) Hop() estimate.Hop {
 		MSS:           unit.Bytes(i.MSS),
 		Queue:         unit.Bytes(i.Queue),
 		Unsent:        unit.Bytes(unsent),
+		InFlight:      uint64(i.InFlight),
 		Acked:         i.BytesAcked + uint64(max(sacked, 0)),
 		Received:      i.BytesReceived,
 		PathMTU:       unit.Bytes(i.PathMTU),

@@ -389,7 +389,8 @@ func (e *tcpEnd) readTCPInfo() *tcpinfo.Info {
 	i := &tcpinfo.Info{RTT: microseconds(e.srtt), RTTVar: microseconds(e.deviation), MinRTT: microseconds(e.minRTT),
 		DeliveryRate: uint64(e.rate / 8), DeliveryRateAppLimited: e.rateLimited,
 		CongestionWindow:   uint32(e.congestionWindow()),
-		SlowStartThreshold: math.MaxInt32, MSS: mss, Sacked: uint32(e.sackedOut), Unsent: uint32(e.neverSentBytes()),
+		SlowStartThreshold: math.MaxInt32, MSS: mss, Sacked: uint32(e.sackedOut),
+		InFlight: uint32(max(e.packetsInFlight(), 0)), Unsent: uint32(e.neverSentBytes()),
 		Queue: uint32(e.written - e.unacked), BytesAcked: e.unacked, BytesReceived: e.receiver.next, PathMTU: 1500,
 		Packets: e.sentPackets, Retransmission: e.retransmitted}
 	if c := e.control.cubic; c != nil && c.SlowStartThreshold() < math.MaxInt32 {
