@@ -25,7 +25,12 @@ import (
 // Probe reads the state of the sending direction from the kernel (TCP_INFO and SIOCOUTQ; together
 // under 1 µs). Acked counts bytes of data, without SYN and FIN.
 func (c *Conn) Probe() (h estimate.Hop, err error) {
-	err = controlRawConn(c.raw, func(fd int) error { h, err = readHopSample(fd, c.ipv6); return err })
+	err = controlRawConn(c.raw, func(fd int) error {
+		c.gapMu.Lock()
+		defer c.gapMu.Unlock()
+		h, err = readHopSample(fd, c.ipv6, &c.gap)
+		return err
+	})
 	h.Acked = min(h.Acked-min(h.Acked, c.ackedBefore), c.written.Load())
 	h.PacingLimit = unit.Rate(c.pace.Load())
 	return h, err
@@ -34,15 +39,15 @@ func (c *Conn) Probe() (h estimate.Hop, err error) {
 // readAckedBytes returns the kernel's count of acknowledged bytes, which includes the SYN.
 func readAckedBytes(raw syscall.RawConn) (n uint64) {
 	_ = controlRawConn(raw, func(fd int) error {
-		h, err := readHopSample(fd, false)
+		h, err := readHopSample(fd, false, &receiveGap{})
 		n = h.Acked
 		return err
 	})
 	return n
 }
 
-// readHopSample reads a sample of a socket's hop from the kernel.
-func readHopSample(fd int, ipv6 bool) (h estimate.Hop, err error) {
+// readHopSample reads a sample of a socket's hop from the kernel, and updates gap.
+func readHopSample(fd int, ipv6 bool, gap *receiveGap) (h estimate.Hop, err error) {
 	i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		return h, fmt.Errorf("TCP_INFO: %w", err)
@@ -58,7 +63,10 @@ func readHopSample(fd int, ipv6 bool) (h estimate.Hop, err error) {
 			headers, ack = headers+ipv6ExtraHeader, ack+ipv6ExtraHeader
 		}
 		h.WireOut = i.Bytes_sent + uint64(i.Data_segs_out)*headers + uint64(i.Segs_out-i.Data_segs_out)*ack
-		h.WireIn = i.Bytes_received + uint64(i.Data_segs_in)*headers + uint64(i.Segs_in-i.Data_segs_in)*ack
+		behind := gap.update(time.Now(), receivedCounts{i.Data_segs_in, i.Rcv_ooopack, i.Bytes_received},
+			unit.Bytes(i.Rcv_mss))
+		h.WireIn = i.Bytes_received + uint64(behind) + uint64(i.Data_segs_in)*headers +
+			uint64(i.Segs_in-i.Data_segs_in)*ack
 	}
 	return h, nil
 }

@@ -155,6 +155,9 @@ type Conn struct {
 
 	congestion *congestionChooser // nil: the hop does not choose
 
+	gapMu sync.Mutex // guards gap
+	gap   receiveGap
+
 	mu     sync.Mutex // guards the fields below; held while writing
 	corked bool
 	buf    []byte
