@@ -129,7 +129,7 @@ func (d *daemon) buildNetwork() error {
 	if err := d.mountFiles(); err != nil {
 		return err
 	}
-	if err := allowCongestion(d.buildNodes); err != nil {
+	if err := allowCongestion(defaultCongestion, d.buildNodes); err != nil {
 		return err
 	}
 	d.cells = map[string]*[2]*shaper.Cell{}

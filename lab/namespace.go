@@ -46,19 +46,19 @@ const (
 	allowedKey    = "net.ipv4.tcp_allowed_congestion_control"
 )
 
-// allowCongestion lets namespaces choose defaultCongestion while f runs. The kernel allows only
+// allowCongestion lets namespaces choose a congestion control while f runs. The kernel allows only
 // controls on the host's list of allowed ones in other namespaces. It checks the list only when the
 // default is set, so the list is restored afterwards. Labs that start at the same time wait for
 // each other: otherwise one would restore the list while another one needs it.
-func allowCongestion(f func() error) error {
+func allowCongestion(name string, f func() error) error {
 	if lock, err := os.Open(sysctlFile(allowedKey)); err == nil {
 		defer lock.Close()
 		_ = unix.Flock(int(lock.Fd()), unix.LOCK_EX) // without locks it is as likely to work as before
 	}
 	b, err := os.ReadFile(sysctlFile(allowedKey))
 	list := strings.TrimSpace(string(b))
-	if err == nil && !slices.Contains(strings.Fields(list), defaultCongestion) {
-		if setNamespaceSysctl(allowedKey, list+" "+defaultCongestion) == nil {
+	if err == nil && !slices.Contains(strings.Fields(list), name) {
+		if setNamespaceSysctl(allowedKey, list+" "+name) == nil {
 			defer func() { _ = setNamespaceSysctl(allowedKey, list) }()
 		}
 	}

@@ -17,7 +17,7 @@ func TestLabsStartTogether(t *testing.T) {
 	for i := range failures {
 		labs.Go(func() {
 			for range 20 {
-				failures[i] = errors.Join(failures[i], allowCongestion(func() error {
+				failures[i] = errors.Join(failures[i], allowCongestion(defaultCongestion, func() error {
 					ns, err := newNamespace("a")
 					if err != nil {
 						return err

@@ -53,6 +53,8 @@ Schemes:
     single[:HELPER]     one path: the direct one, or that through HELPER
     mptcp               kernel MPTCP; helpers are NAT routers
     mptcp:own           kernel MPTCP over the primary's links to the server
+    mptcp[:…]:cc=NAME   with this congestion control: of the kernel, or lia, olia or
+                        balia, which couple the subflows and need BPF
     mptcp:direct[:subflows=2]
                         kernel MPTCP over the direct path
     mptcp:ratio=P[/P…]  one TCP connection for each path with a fixed share of

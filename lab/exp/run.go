@@ -108,6 +108,7 @@ func (r Run) newExperimentPool() (*pool, error) {
 	p := &pool{Run: r, schedule: lab.NewJobs(r.Jobs)}
 	p.Rows = nil
 	var kept []Record
+	var omitted []string // schemes that cannot run here
 	for _, row := range r.Rows {
 		if row.recounts != nil {
 			p.recounting = append(p.recounting, row)
@@ -126,6 +127,14 @@ func (r Run) newExperimentPool() (*pool, error) {
 		}
 		fits := isResumableVersion(r.Version) && rec.CanResume(r.newRunStamp())
 		for _, e := range all {
+			e.Spec.Schemes = slices.DeleteFunc(slices.Clone(e.Spec.Schemes), func(scheme string) bool {
+				err := lab.CheckScheme(scheme)
+				if err != nil && !slices.Contains(omitted, scheme) {
+					omitted = append(omitted, scheme)
+					r.PrintLine(fmt.Sprintf("warning: %s is omitted: %v", scheme, err))
+				}
+				return err != nil
+			})
 			c := cellRun{row: len(p.Rows), name: e.Name, spec: e.Spec}
 			if fits {
 				c.kept = slices.DeleteFunc(slices.Clone(rec.Results[e.Name]), func(r lab.Result) bool {

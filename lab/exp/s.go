@@ -24,9 +24,19 @@ const (
 	phoneMPTCPWiFi = "mptcp:own:first=wlan0"
 	phoneMPTCPLTE  = "mptcp:own:first=wwan0"
 	phoneOurs      = "mpbond:if=wlan0+wwan0"
+
+	// The kernel of 2017 coupled the windows of subflows. The present one does so only in these.
+	phoneLIAWiFi = phoneMPTCPWiFi + ":cc=lia"
+	phoneLIALTE  = phoneMPTCPLTE + ":cc=lia"
 )
 
-var phoneSchemes = []string{phoneWiFi, phoneLTE, phoneMPTCPWiFi, phoneMPTCPLTE, phoneOurs}
+var (
+	phoneSchemes = []string{phoneWiFi, phoneLTE, phoneMPTCPWiFi, phoneMPTCPLTE, phoneOurs}
+
+	// phoneVersions are the versions of MPTCP that the study compares; the other ones with LIA.
+	phoneVersions        = [2]string{phoneMPTCPWiFi, phoneMPTCPLTE}
+	phoneCoupledVersions = [2]string{phoneLIAWiFi, phoneLIALTE}
+)
 
 // phonePlace is a place of the study: a good or bad WiFi, and a good or bad LTE. The study names no
 // rates: these are assumed.
@@ -100,6 +110,8 @@ type phoneApp struct {
 	// isTimed says that the script moves what it can in a fixed time: energy and time count for each
 	// byte.
 	isTimed bool
+	// coupled says that MPTCP runs with LIA too.
+	coupled bool
 	// signs are the published signs at the places, in order.
 	signs [4]phoneSigns
 }
@@ -221,7 +233,8 @@ func phoneApps() []phoneApp {
 	}
 	return []phoneApp{
 		{row: "s1", name: "SpeedTest", script: fixed(app.SpeedTest()), reps: 5, metric: Goodput, isTimed: true,
-			signs: [4]phoneSigns{{"+", "+"}, {"=-", "=."}, {"-", "-"}, {"+", "+"}}},
+			coupled: true,
+			signs:   [4]phoneSigns{{"+", "+"}, {"=-", "=."}, {"-", "-"}, {"+", "+"}}},
 		{row: "s2", name: "Dropbox", upload: true, reps: 5, metric: Goodput,
 			script: func(p phonePlace, _ uint64, _ int) app.Script {
 				if p.wifi.bad || p.lte.bad {
@@ -233,7 +246,7 @@ func phoneApps() []phoneApp {
 		{row: "s3", name: "Spotify", script: fixed(app.Spotify()), reps: 5, metric: Goodput, more: []Metric{FirstRange},
 			signs: [4]phoneSigns{{"~.", "=."}, {"~.", "=."}, {"+", "-"}, {"+!", "+!"}}},
 		{row: "s4", name: "YouTube", script: fixed(youtube), reps: 4, metric: Goodput, wins: waiting,
-			more:  []Metric{startUp, stalled},
+			more: []Metric{startUp, stalled}, coupled: true,
 			signs: [4]phoneSigns{{"+", "="}, {"+", "="}, {"+", "="}, {"!+", "+"}}},
 		{row: "s5", name: "large sites", script: seeded(app.LargeSite), reps: 12, metric: LoadTime,
 			signs: [4]phoneSigns{{"-", "-"}, {"-", "+"}, {"!", "-"}, {"+!", "-"}}},
@@ -269,8 +282,12 @@ func (a phoneApp) rowOfApp(set radio.Set) Row {
 		if i == 0 {
 			c.Quick = 1
 		}
+		r.Points = append(r.Points, a.signPoints(c, set, a.signs[i], phoneVersions, "")...)
+		if a.coupled {
+			c.Schemes = append(slices.Clone(c.Schemes), phoneCoupledVersions[:]...)
+			r.Points = append(r.Points, a.signPoints(c, set, a.signs[i], phoneCoupledVersions, ", with LIA")...)
+		}
 		r.Cells = append(r.Cells, c)
-		r.Points = append(r.Points, a.signPoints(c, set, a.signs[i])...)
 	}
 	r.Points = append(r.Points, a.sizePoints()...)
 	r.Points = append(r.Points, a.promisePoints(r.Cells, set)...)
@@ -342,20 +359,20 @@ func (d Data) gainOverLinks(cell, scheme string, m Metric) []float64 {
 	return all
 }
 
-// signPoints returns the points of a place: the published signs of kernel MPTCP.
-func (a phoneApp) signPoints(c Cell, set radio.Set, signs phoneSigns) (all []Point) {
+// signPoints returns the points of a place: the published signs of kernel MPTCP, in two versions, whose
+// names end in suffix.
+func (a phoneApp) signPoints(c Cell, set radio.Set, signs phoneSigns, versions [2]string, suffix string) (all []Point) {
 	for _, x := range []struct {
 		what   string
 		metric Metric
 		signs  phoneSign
 	}{{a.metric.Name, a.metric, signs.performance}, {"energy", a.energyMetric(set), signs.energy}} {
-		versions := []string{phoneMPTCPWiFi, phoneMPTCPLTE}
 		for i, sign := range x.signs {
-			p := Point{What: fmt.Sprintf("%s: %s, how much better than the better single link", c.Name, x.what), Unit: "%",
-				Aim: AimSign}
+			p := Point{What: fmt.Sprintf("%s: %s, how much better than the better single link%s", c.Name, x.what, suffix),
+				Unit: "%", Aim: AimSign}
 			if len(x.signs) == 1 {
 				p.Of = func(d Data) []float64 {
-					return d.gainOverLinks(c.Name, d.bestScheme(c.Name, versions, x.metric), x.metric)
+					return d.gainOverLinks(c.Name, d.bestScheme(c.Name, versions[:], x.metric), x.metric)
 				}
 			} else {
 				p.What += [...]string{", begun over WiFi", ", begun over LTE"}[i]
@@ -521,5 +538,6 @@ func phoneSetup() string {
 		"40, 55 and 85 ms. The radio of LTE sleeps at the start, and the programs know it. Apps are scripts " +
 		"(lab/app), the same for all schemes of a repetition. MPTCP begins over the link that its scheme names; " +
 		"the present kernel has one packet scheduler, which prefers the subflow that drains first, where that of " +
-		"2017 preferred the least round trip."
+		"2017 preferred the least round trip. That kernel also coupled the windows of subflows; s1 and s4 have MPTCP " +
+		"with LIA (RFC 6356) too, as a BPF program, where this machine's kernel accepts it."
 }

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package coupled
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+//go:embed bpf/coupled.c
+var source []byte
+
+//go:embed bpf/coupled.sum
+var sourceSum string
+
+// TestObjectIsOfSource checks that coupled.o was compiled from coupled.c.
+func TestObjectIsOfSource(t *testing.T) {
+	sum := sha256.Sum256(source)
+	if got := hex.EncodeToString(sum[:]); got != strings.TrimSpace(sourceSum) {
+		t.Fatalf("coupled.c has changed since coupled.o was compiled: run `make coupled`")
+	}
+	clang, err := exec.LookPath("clang")
+	if err != nil {
+		t.Skip("without clang the object is not compiled again")
+	}
+	again := filepath.Join(t.TempDir(), "coupled.o")
+	if out, err := exec.Command(clang, "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-c", "bpf/coupled.c", "-o",
+		again).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	b, err := os.ReadFile(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, want := readSpec(t, object), readSpec(t, b)
+	if len(have.Programs) != len(want.Programs) || len(have.Maps) != len(want.Maps) {
+		t.Fatalf("%d programs and %d maps, the source has %d and %d", len(have.Programs), len(have.Maps),
+			len(want.Programs), len(want.Maps))
+	}
+}
+
+func readSpec(t *testing.T, object []byte) *ebpf.CollectionSpec {
+	t.Helper()
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// step is the argument of the program that computes the formulas in the kernel.
+type step struct {
+	Paths                  [MaxPaths]Path
+	Increase               int64
+	Algorithm, Own, Window uint32
+	_                      uint32
+}
+
+// TestFormulasInKernel compares what the programs compute in the kernel with the formulas in Go.
+func TestFormulasInKernel(t *testing.T) {
+	needKernel(t)
+	collection, err := loadObject()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer collection.Close()
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 5000 {
+		s := step{Algorithm: uint32(r.IntN(int(algorithms))), Own: uint32(r.IntN(MaxPaths))}
+		paths := drawPaths(r)
+		copy(s.Paths[:], paths)
+		if err := collection.Maps["steps"].Put(uint32(0), &s); err != nil {
+			t.Fatal(err)
+		}
+		if code, err := collection.Programs["formulas"].Run(&ebpf.RunOptions{}); err != nil || code != 0 {
+			t.Fatal(code, err)
+		}
+		var got step
+		if err := collection.Maps["steps"].Lookup(uint32(0), &got); err != nil {
+			t.Fatal(err)
+		}
+		a := Algorithm(s.Algorithm)
+		if want := a.Increase(paths, int(s.Own)); got.Increase != want {
+			t.Fatalf("%v: increase %d in the kernel, %d in Go\n%+v, own %d", a, got.Increase, want, paths, s.Own)
+		}
+		if want := a.AfterLoss(paths, int(s.Own)); got.Window != want {
+			t.Fatalf("%v: window after a loss %d in the kernel, %d in Go\n%+v, own %d", a, got.Window, want, paths, s.Own)
+		}
+	}
+}
+
+// TestRegister checks that the kernel knows the algorithms while they are registered.
+func TestRegister(t *testing.T) {
+	needKernel(t)
+	known := func() []string {
+		b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(b))
+	}
+	k, err := Register()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for a := range algorithms {
+		if !slices.Contains(known(), CongestionName(a)) {
+			t.Errorf("the kernel does not know %s: %v", CongestionName(a), known())
+		}
+	}
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for a := range algorithms {
+		if slices.Contains(known(), CongestionName(a)) {
+			t.Errorf("the kernel still knows %s", CongestionName(a))
+		}
+	}
+}
+
+// needKernel skips a test where programs cannot be loaded.
+func needKernel(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
+		t.Skip("needs a kernel with BTF")
+	}
+}
