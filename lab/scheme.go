@@ -96,7 +96,9 @@ func newSchemeByName(name string) (Scheme, error) {
 		if strings.HasPrefix(variant, "ratio=") {
 			return parseRatioScheme(variant)
 		}
-		return parseMPTCPScheme(variant)
+		if name != "mptcp:" {
+			return parseMPTCPScheme(variant)
+		}
 	}
 	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER|:if=LINK], relay[:copy], "+
 		mptcpSyntax+", mptcp:ratio=P[/P…], combine[:CHUNK], mpbond[:OPTION…], "+
