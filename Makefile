@@ -87,7 +87,7 @@ vm: build ## test pipes over Bluetooth in virtual machines: 1 min; downloads 300
 	@MPBOND_TEST_VM=$(CURDIR)/bin/vm CGO_ENABLED=0 go test -count=1 -v ./e2e/vm
 
 coupled: ## compile the BPF programs of lab/coupled, which are part of mpbond-lab, with clang and llvm
-	@cd lab/coupled/bpf && clang -target bpf -mcpu=v3 -O2 -g -Wall -Werror -c coupled.c -o coupled.o && \
+	@cd lab/coupled/bpf && clang -target bpf -mcpu=v3 -O2 -fno-unroll-loops -g -Wall -Werror -c coupled.c -o coupled.o && \
 		llvm-strip -g coupled.o && sha256sum coupled.c | cut -d' ' -f1 > coupled.sum
 
 bench: deps build ## measure what mpbond claims: 45 min (BENCH=--quick: 5 min; see mpbond-lab exp run --help)

@@ -56,7 +56,8 @@ func eachText(t *testing.T, f func(name, text string)) {
 
 // comments maps the ending of a file, or its whole name, to its form of a comment.
 var comments = map[string]string{
-	".go": "// %", ".mod": "// %", ".js": "// %", ".css": "/* % */", ".html": "<!-- % -->", ".svg": "<!-- % -->",
+	".go": "// %", ".c": "// %", ".mod": "// %", ".js": "// %", ".css": "/* % */", ".html": "<!-- % -->",
+	".svg":  "<!-- % -->",
 	".toml": "# %", ".conf": "# %", ".service": "# %", "Makefile": "# %", "Containerfile": "# %",
 	".gitignore": "# %", ".dockerignore": "# %",
 }

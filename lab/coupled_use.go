@@ -73,7 +73,7 @@ func CheckScheme(name string) error {
 }
 
 // setCongestion sets the congestion control of all nodes, if the scheme names one, and remembers what
-// they had. Connections made afterwards use it.
+// they had. Connections made afterwards use it. Stop restores it, also after an error.
 func (k *mptcpScheme) setCongestion(ctx context.Context, b *Bench) (err error) {
 	if k.congestion == "" {
 		return nil
@@ -89,12 +89,12 @@ func (k *mptcpScheme) setCongestion(ctx context.Context, b *Bench) (err error) {
 	for node := range b.Lab.Topology.Node {
 		before, err := b.Run(ctx, node, "cat", sysctlFile(congestionKey))
 		if err != nil {
-			return errors.Join(err, k.restoreCongestion(ctx, b))
-		}
-		if err := setNodeCongestion(ctx, b, node, name); err != nil {
-			return errors.Join(fmt.Errorf("mptcp:cc=%s: %w", k.congestion, err), k.restoreCongestion(ctx, b))
+			return err
 		}
 		k.congestionBefore[node] = strings.TrimSpace(before)
+		if err := setNodeCongestion(ctx, b, node, name); err != nil {
+			return fmt.Errorf("mptcp:cc=%s: %w", k.congestion, err)
+		}
 	}
 	return nil
 }
@@ -103,9 +103,12 @@ func (k *mptcpScheme) setCongestion(ctx context.Context, b *Bench) (err error) {
 func (k *mptcpScheme) restoreCongestion(ctx context.Context, b *Bench) error {
 	var all []error
 	for node, name := range k.congestionBefore {
-		all = append(all, setNodeCongestion(ctx, b, node, name))
+		if err := setNodeCongestion(ctx, b, node, name); err != nil {
+			all = append(all, err)
+			continue
+		}
+		delete(k.congestionBefore, node)
 	}
-	k.congestionBefore = nil
 	return errors.Join(append(all, k.coupled.release())...)
 }
 

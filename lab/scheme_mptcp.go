@@ -41,13 +41,15 @@ func parseMPTCPScheme(variant string) (*mptcpScheme, error) {
 		name, value, _ := strings.Cut(o, "=")
 		free := !k.noHelpers && k.maxHelpers == 0 // no other way to join was named
 		switch {
+		case k.congestion != "": // it is the last option
+			return nil, fmt.Errorf("scheme mptcp:%s: %q follows cc= (%s)", variant, o, mptcpSyntax)
 		case o == "own" && free:
 			k.noHelpers, k.ownLinks = true, true
 		case o == "direct" && free:
 			k.noHelpers = true
 		case name == "first" && k.ownLinks && k.firstLink == "" && value != "":
 			k.firstLink = value
-		case o == "subflows=2" && k.noHelpers && !k.ownLinks:
+		case o == "subflows=2" && k.noHelpers && !k.ownLinks && !k.secondSubflow:
 			k.secondSubflow = true
 		case name == "helpers" && free:
 			n, _, err := parseHelpersOption(o)
@@ -55,7 +57,7 @@ func parseMPTCPScheme(variant string) (*mptcpScheme, error) {
 				return nil, err
 			}
 			k.maxHelpers = n
-		case name == "cc" && k.congestion == "" && value != "":
+		case name == "cc" && value != "":
 			k.congestion = value
 		default:
 			return nil, fmt.Errorf("scheme mptcp:%s: %q is not expected (%s)", variant, o, mptcpSyntax)

@@ -19,25 +19,27 @@ import (
 // TestParseMPTCP checks the options of kernel MPTCP.
 func TestParseMPTCP(t *testing.T) {
 	for variant, want := range map[string]*mptcpScheme{
-		"":                         {},
-		"own":                      {noHelpers: true, ownLinks: true},
-		"own:first=wwan0":          {noHelpers: true, ownLinks: true, firstLink: "wwan0"},
-		"own:first=wwan0:cc=lia":   {noHelpers: true, ownLinks: true, firstLink: "wwan0", congestion: "lia"},
-		"direct":                   {noHelpers: true},
-		"direct:subflows=2":        {noHelpers: true, secondSubflow: true},
-		"direct:subflows=2:cc=bbr": {noHelpers: true, secondSubflow: true, congestion: "bbr"},
-		"helpers=2":                {maxHelpers: 2},
-		"cc=olia":                  {congestion: "olia"},
-		"own:subflows=2":           nil,
-		"own:direct":               nil,
-		"first=wwan0":              nil,
-		"own:first=":               nil,
-		"helpers=0":                nil,
-		"helpers=2:own":            nil,
-		"cc=":                      nil,
-		"cc=lia:cc=bbr":            nil,
-		"subflows=2":               nil,
-		"own:":                     nil,
+		"":                             {},
+		"own":                          {noHelpers: true, ownLinks: true},
+		"own:first=wwan0":              {noHelpers: true, ownLinks: true, firstLink: "wwan0"},
+		"own:first=wwan0:cc=lia":       {noHelpers: true, ownLinks: true, firstLink: "wwan0", congestion: "lia"},
+		"direct":                       {noHelpers: true},
+		"direct:subflows=2":            {noHelpers: true, secondSubflow: true},
+		"direct:subflows=2:cc=bbr":     {noHelpers: true, secondSubflow: true, congestion: "bbr"},
+		"helpers=2":                    {maxHelpers: 2},
+		"cc=olia":                      {congestion: "olia"},
+		"own:subflows=2":               nil,
+		"own:direct":                   nil,
+		"first=wwan0":                  nil,
+		"own:first=":                   nil,
+		"helpers=0":                    nil,
+		"helpers=2:own":                nil,
+		"cc=":                          nil,
+		"cc=lia:cc=bbr":                nil,
+		"cc=lia:own":                   nil,
+		"direct:subflows=2:subflows=2": nil,
+		"subflows=2":                   nil,
+		"own:":                         nil,
 	} {
 		got, err := parseMPTCPScheme(variant)
 		if (err == nil) != (want != nil) || want != nil && !reflect.DeepEqual(got, want) {
@@ -47,16 +49,18 @@ func TestParseMPTCP(t *testing.T) {
 }
 
 // TestCoupledIsFair has an MPTCP connection of two subflows and a TCP connection share a link of 10
-// Mbit/s for 30 s. Uncoupled, MPTCP takes almost twice what TCP does; with LIA no more than TCP (RFC 6356).
-// Chance decides about a quarter.
+// Mbit/s for 20 s. Uncoupled, MPTCP takes almost twice what TCP does; coupled no more than TCP (RFC 6356).
+// Chance decides about a quarter, and seldom more.
 func TestCoupledIsFair(t *testing.T) {
 	needTransfers(t)
 	if err := CheckScheme("mptcp:cc=lia"); err != nil {
 		t.Skip(err)
 	}
 	for scheme, bounds := range map[string][2]float64{
-		"mptcp:direct:subflows=2:cc=reno": {1.35, 2.6},
-		"mptcp:direct:subflows=2:cc=lia":  {0.5, 1.25},
+		"mptcp:direct:subflows=2:cc=reno":  {1.2, 3.5},
+		"mptcp:direct:subflows=2:cc=lia":   {0.1, 1.35},
+		"mptcp:direct:subflows=2:cc=olia":  {0.1, 1.35},
+		"mptcp:direct:subflows=2:cc=balia": {0.1, 1.35},
 	} {
 		top, err := Triangle("10")
 		if err != nil {
@@ -75,7 +79,7 @@ func TestCoupledIsFair(t *testing.T) {
 	}
 }
 
-// shareLink downloads by a scheme of kernel MPTCP and by TCP at once for 30 s, and returns the ratio of
+// shareLink downloads by a scheme of kernel MPTCP and by TCP at once for 20 s, and returns the ratio of
 // what they got.
 func shareLink(t *testing.T, top *Topology, name string) float64 {
 	t.Helper()
@@ -117,7 +121,7 @@ func shareLink(t *testing.T, top *Topology, name string) float64 {
 	download := func(to chan got, wrapper ...string) {
 		// curl fails since it ends by the limit.
 		argv := slices.Concat([]string{"sh", "-c", `"$@"; true`, "sh"}, wrapper, []string{"curl", "-sS", "--noproxy", "",
-			"-o", "/dev/null", "-w", "%{size_download}", "--max-time", "30", b.fileURLForSize(size)})
+			"-o", "/dev/null", "-w", "%{size_download}", "--max-time", "20", b.fileURLForSize(size)})
 		out, err := b.Run(ctx, "primary", argv...)
 		n, err2 := strconv.ParseFloat(strings.TrimSpace(out), 64)
 		to <- got{n, errors.Join(err, err2)}

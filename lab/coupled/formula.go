@@ -57,7 +57,9 @@ type sums struct {
 // ratio returns the least round trip over that of a path, in 1/4096.
 func (s *sums) ratio(p Path) uint64 { return max((s.rtt<<12)/p.RTT, 1) }
 
-func (s *sums) quality(p Path) uint64 { return p.Quality * p.Quality * s.ratio(p) }
+// quality is the square of the rate that TCP would have, of which Quality is 1/p: the path is as good as
+// its rate alone. OLIA's authors compute it so in their kernel.
+func (s *sums) quality(p Path) uint64 { return p.Quality * s.ratio(p) * s.ratio(p) }
 
 func sumPaths(paths []Path) sums {
 	s := sums{rtt: ^uint64(0) >> 12}

@@ -86,7 +86,7 @@ func loadObject() (*ebpf.Collection, error) {
 const maxName = 16
 
 // CongestionName returns the name by which TCP_CONGESTION and sysctl know an algorithm while this
-// process has it registered. Other processes have names of their own.
+// process has it registered. Other processes of the same PID namespace have names of their own.
 func CongestionName(a Algorithm) string { return fmt.Sprintf("%v_%d", a, os.Getpid()) }
 
 // Close removes the algorithms from the kernel.

@@ -25,7 +25,7 @@ const (
 	phoneMPTCPLTE  = "mptcp:own:first=wwan0"
 	phoneOurs      = "mpbond:if=wlan0+wwan0"
 
-	// The kernel of 2017 coupled the windows of subflows. The present one does so only in these.
+	// The kernel of the study had coupled congestion control. The present one has it only in these.
 	phoneLIAWiFi = phoneMPTCPWiFi + ":cc=lia"
 	phoneLIALTE  = phoneMPTCPLTE + ":cc=lia"
 )
@@ -33,7 +33,8 @@ const (
 var (
 	phoneSchemes = []string{phoneWiFi, phoneLTE, phoneMPTCPWiFi, phoneMPTCPLTE, phoneOurs}
 
-	// phoneVersions are the versions of MPTCP that the study compares; the other ones with LIA.
+	// phoneVersions are the versions of MPTCP that the study compares. phoneCoupledVersions are the same
+	// with LIA.
 	phoneVersions        = [2]string{phoneMPTCPWiFi, phoneMPTCPLTE}
 	phoneCoupledVersions = [2]string{phoneLIAWiFi, phoneLIALTE}
 )

@@ -186,7 +186,7 @@ func (p *Subflow) forecastSegment(now time.Time, n unit.Bytes, s *hopState) (lea
 
 // localHopDeparture returns when the window of hop 1 permits n more bytes. They wait until as many
 // bytes are acknowledged as exceed the window. In slow start half of them suffice, since each
-// acknowledged byte permits two.
+// acknowledged byte permits two. TCP counts packets, whatever their size.
 func (p *Subflow) localHopDeparture(now time.Time, n unit.Bytes, s *hopState) time.Time {
 	h := &s.hop1
 	window, slowStart := h.Cwnd, h.SlowStart
@@ -197,12 +197,16 @@ func (p *Subflow) localHopDeparture(now time.Time, n unit.Bytes, s *hopState) ti
 		left := p.windowAfterIdle(now, window, h.SRTT+max(4*h.RTTVar, minTimeout))
 		window, slowStart = left, slowStart || left < window
 	}
-	over := max(h.Queue, h.Unsent+unit.Bytes(h.InFlight)*h.MSS) + n - window
+	full := max(h.Queue, h.Unsent+unit.Bytes(h.InFlight)*h.MSS) // as if all packets were full
+	over := full + n - window
 	if slowStart {
 		over /= 2
 	}
 	if over <= 0 {
 		return now
+	}
+	if full > h.Queue {
+		over = max(over*h.Queue/full, 1)
 	}
 	first := p.sent - min(p.sent, uint64(h.Queue))  // position of the first byte on hop 1
 	position := min(first+uint64(over-1), p.sent-1) // the last byte that must be acknowledged

@@ -161,7 +161,7 @@ func TestForecastOfFullWindow(t *testing.T) {
 			h.InFlight = 0
 		}
 		p.AddLocalSample(t0, h)
-		// The acknowledgement on hop 1 takes 50 ms, the way over both hops 30 ms.
+		// The acknowledgement of the oldest packets on hop 1 takes 50 ms, the way over both hops 30 ms.
 		if n := estimateWithForecast(&p, t0); (n.Forecast >= 80*ms) != c.full {
 			t.Errorf("%s: forecast %v, want a full window: %v", c.name, n.Forecast, c.full)
 		}

@@ -38,8 +38,8 @@ type Hop struct {
 	Received uint64
 	// WireIn and WireOut count the bytes of IP packets in each direction, with headers and with
 	// every retransmission; 0 if the system does not report them. They may be some percent too
-	// high, and fall a little: bytes behind a gap are estimated. Before Linux 5.4 these are counted
-	// later.
+	// high. Bytes behind a gap are estimated (before Linux 5.4 they are counted later), so WireIn may
+	// fall when the estimate is corrected.
 	WireIn, WireOut uint64
 	// PathMTU is the longest packet known to fit the path to the hop's other end. Packets counts
 	// data packets sent. Retransmitted counts those of them that had been sent before.

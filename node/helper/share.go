@@ -283,7 +283,7 @@ func (s *linkShare) countRelay(r *sharedRelay, now time.Time, seen map[any]devic
 
 // countHopBytes adds the bytes of one hop of a relay to an interface. Retransmissions of an HS-path
 // count each time, as in the interface's counters; otherwise they would look like the owner's
-// traffic. Received bytes count when they are in order.
+// traffic. Without WireIn, received bytes count when they are in order.
 func (s *linkShare) countHopBytes(link *sharedLink, hop pipe.Hop, seen map[any]device.Counters) (rx, tx float64) {
 	p, err := hop.Probe()
 	switch {
@@ -312,7 +312,7 @@ func (s *linkShare) movedSince(key any, c device.Counters, seen map[any]device.C
 	if !known || before.Rx > c.Rx+wrapped || before.Tx > c.Tx+wrapped {
 		before = c
 	}
-	seen[key] = device.Counters{Rx: max(c.Rx, before.Rx), Tx: max(c.Tx, before.Tx)} // Tx may fall a little
+	seen[key] = device.Counters{Rx: max(c.Rx, before.Rx), Tx: max(c.Tx, before.Tx)} // both may fall a little
 	return float64(seen[key].Rx - before.Rx), float64(seen[key].Tx - before.Tx)
 }
 

@@ -1,4 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernel lets only programs under licences compatible with the GPL use its functions. So this file
+// may also be used under BSD-2-Clause or GPL-2.0-only.
 //
 // Coupled congestion control for the kernel's MPTCP, as BPF struct_ops: LIA (RFC 6356), OLIA
 // (draft-khalili-mptcp-congestion-control-05) and BALIA (draft-walid-mptcp-congestion-control-04).
@@ -36,9 +39,9 @@ struct tcp_congestion_ops {
 	u32 (*ssthresh)(struct sock *sk);
 	void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked);
 	u32 (*undo_cwnd)(struct sock *sk);
+	void (*set_state)(struct sock *sk, u8 state);
 	void (*release)(struct sock *sk);
 	char name[16];
-	u32 flags;
 };
 #pragma clang attribute pop
 
@@ -58,6 +61,18 @@ struct path {
 	u64 window;  // packets, at most 2^16
 	u64 rtt;     // microseconds, at least 1
 	u64 quality; // packets between losses, at most 2^25 (OLIA)
+};
+
+// A slot is what a subflow shows to the others.
+struct slot {
+	u64 sk;
+	struct path path;
+	u64 lossAt, between; // acknowledged bytes at the last loss, and between the two before
+	s64 credit;          // part of a packet, in packets / ONE
+};
+
+struct connection {
+	struct slot slots[MAX_PATHS];
 };
 
 // The verifier follows each branch, and with it each combination of them. So sums have none. clang
@@ -88,7 +103,7 @@ struct sums {
 	u64 rates, maxRate; // of window/rtt, 2^12
 	u64 maxSquare;      // of window/rtt², 2^24
 	u64 count, window;  // subflows; the largest window
-	u64 best;           // of quality²/rtt
+	u64 best;           // of quality/rtt²
 	u64 collected, large;
 };
 
@@ -97,37 +112,35 @@ INLINE u64 ratio(const struct sums *s, const struct path *p) { return most((s->r
 
 INLINE u64 isUnused(const struct path *p) { return isEqual(p->window, 0); }
 
-INLINE void sum(struct sums *s, const struct path *p)
+INLINE void sum(struct sums *s, const struct connection *c)
 {
 	u64 late = ~0ULL >> 12, best = 0; // late: least round trip, as its distance from the greatest
-#pragma unroll
 	for (int i = 0; i < MAX_PATHS; i++)
-		best = most(best, (late - p[i].rtt) & ~isUnused(&p[i]));
+		best = most(best, (late - c->slots[i].path.rtt) & ~isUnused(&c->slots[i].path));
 	s->rtt = late - best;
-#pragma unroll
 	for (int i = 0; i < MAX_PATHS; i++) {
-		u64 x = ratio(s, &p[i]), rate = p[i].window * x;
+		u64 x = ratio(s, &c->slots[i].path), rate = c->slots[i].path.window * x;
 		s->rates += rate;
-		s->count -= ~isUnused(&p[i]);
+		s->count -= ~isUnused(&c->slots[i].path);
 		s->maxRate = most(s->maxRate, rate);
 		s->maxSquare = most(s->maxSquare, rate * x);
-		s->window = most(s->window, p[i].window);
-		s->best = most(s->best, p[i].quality * p[i].quality * x & ~isUnused(&p[i]));
+		s->window = most(s->window, c->slots[i].path.window);
+		s->best = most(s->best, c->slots[i].path.quality * x * x & ~isUnused(&c->slots[i].path));
 	}
-#pragma unroll
 	for (int i = 0; i < MAX_PATHS; i++) {
-		u64 isLarge = isEqual(p[i].window, s->window) & ~isUnused(&p[i]);
-		u64 isBest = isEqual(p[i].quality * p[i].quality * ratio(s, &p[i]), s->best) & ~isUnused(&p[i]);
+		u64 x = ratio(s, &c->slots[i].path);
+		u64 isLarge = isEqual(c->slots[i].path.window, s->window) & ~isUnused(&c->slots[i].path);
+		u64 isBest = isEqual(c->slots[i].path.quality * x * x, s->best) & ~isUnused(&c->slots[i].path);
 		s->large -= isLarge;
 		s->collected -= isBest & ~isLarge;
 	}
 }
 
 // increase returns by how much the window of own grows for each packet acknowledged, in packets / ONE.
-NOINLINE s64 increase(const struct path *p, const struct path *own, u32 algorithm)
+NOINLINE s64 increase(const struct connection *c, const struct path *own, u32 algorithm)
 {
 	struct sums s = {};
-	sum(&s, p);
+	sum(&s, c);
 	if (!own->window || !s.rates)
 		return 0;
 	u64 x = ratio(&s, own), rate = own->window * x;
@@ -142,7 +155,7 @@ NOINLINE s64 increase(const struct path *p, const struct path *own, u32 algorith
 			return base;
 		if (own->window == s.window)
 			return (s64)base - (s64)(ONE / (s.count * s.large * own->window));
-		if (own->quality * own->quality * x == s.best)
+		if (own->quality * x * x == s.best)
 			return base + ONE / (s.count * s.collected * own->window);
 		return base;
 	}
@@ -153,12 +166,12 @@ NOINLINE s64 increase(const struct path *p, const struct path *own, u32 algorith
 }
 
 // afterLoss returns the window of own after a loss.
-NOINLINE u32 afterLoss(const struct path *p, const struct path *own, u32 algorithm)
+NOINLINE u32 afterLoss(const struct connection *c, const struct path *own, u32 algorithm)
 {
 	u64 alpha = 1024;
 	if (algorithm == BALIA && own->window) {
 		struct sums s = {};
-		sum(&s, p);
+		sum(&s, c);
 		alpha = (s.maxRate << 10) / (own->window * ratio(&s, own));
 		if (alpha > 1536)
 			alpha = 1536;
@@ -167,18 +180,6 @@ NOINLINE u32 afterLoss(const struct path *p, const struct path *own, u32 algorit
 	return window > 2 ? window : 2;
 }
 
-// A slot is what a subflow shows to the others.
-struct slot {
-	u64 sk;
-	struct path path;
-	u64 lossAt, between; // acknowledged bytes at the last loss, and between the two before
-	s64 credit;          // part of a packet, in packets / ONE
-};
-
-struct connection {
-	struct slot slots[MAX_PATHS];
-};
-
 struct {
 	__uint(type, 9); // BPF_MAP_TYPE_LRU_HASH
 	__uint(max_entries, 1024);
@@ -186,39 +187,30 @@ struct {
 	__type(value, struct connection);
 } connections SEC(".maps");
 
-// Programs have little stack, so each processor has a copy of the paths in question.
-struct copy {
-	struct path paths[MAX_PATHS], own;
-	struct connection none; // empty
-};
-
 struct {
-	__uint(type, 6); // BPF_MAP_TYPE_PERCPU_ARRAY
+	__uint(type, 2); // BPF_MAP_TYPE_ARRAY
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct copy);
-} copies SEC(".maps");
+	__type(value, struct connection);
+} empty SEC(".maps");
 
-INLINE struct copy *findCopy(void)
-{
-	u32 zero = 0;
-	return bpf_map_lookup_elem(&copies, &zero);
-}
-
-// findConnection returns the connection of an MPTCP subflow, or 0.
-INLINE struct connection *findConnection(struct sock *sk, struct copy *copy)
+// findConnection returns the connection of an MPTCP subflow, or 0. With create it makes one.
+INLINE struct connection *findConnection(struct sock *sk, _Bool create)
 {
 	struct tcp_sock *tp = (void *)sk;
 	if (!tp->is_mptcp)
 		return 0;
 	struct mptcp_subflow_context *context = ((struct inet_connection_sock *)sk)->icsk_ulp_data;
-	u32 token = 0;
+	u32 token = 0, zero = 0;
 	if (!context || bpf_probe_read_kernel(&token, sizeof(token), &context->token) || !token)
 		return 0;
 	struct connection *c = bpf_map_lookup_elem(&connections, &token);
-	if (c)
+	if (c || !create)
 		return c;
-	bpf_map_update_elem(&connections, &token, &copy->none, 1); // BPF_NOEXIST
+	struct connection *none = bpf_map_lookup_elem(&empty, &zero);
+	if (!none)
+		return 0;
+	bpf_map_update_elem(&connections, &token, none, 1); // BPF_NOEXIST
 	return bpf_map_lookup_elem(&connections, &token);
 }
 
@@ -235,32 +227,36 @@ INLINE struct slot *findSlot(struct connection *c, struct sock *sk)
 	return 0;
 }
 
-// show updates the slot of a subflow, and copies the paths of its connection.
-INLINE void show(struct connection *c, struct slot *s, struct tcp_sock *tp, struct copy *copy)
+// ownPath returns what the formulas use of a subflow.
+INLINE struct path ownPath(struct slot *s, struct tcp_sock *tp)
 {
 	u64 rtt = tp->srtt_us >> 3, window = tp->snd_cwnd, since = tp->bytes_acked - s->lossAt;
 	u64 quality = (since > s->between ? since : s->between) / (tp->mss_cache ?: 1);
-	s->path.rtt = rtt ? rtt : 1;
-	s->path.window = window < 1 << 16 ? window : 1 << 16;
-	s->path.quality = quality < 1 << 25 ? quality : 1 << 25;
-	for (int i = 0; i < MAX_PATHS; i++)
-		copy->paths[i] = c->slots[i].path; // of a free slot: no path
-	copy->own = s->path;
+	struct path p = {
+		.rtt = rtt ? rtt : 1,
+		.window = window < 1 << 16 ? window : 1 << 16,
+		.quality = quality < 1 << 25 ? quality : 1 << 25,
+	};
+	return p;
 }
 
 INLINE u32 threshold(struct sock *sk, u32 algorithm)
 {
 	struct tcp_sock *tp = (void *)sk;
-	struct copy *copy = findCopy();
-	struct connection *c = copy ? findConnection(sk, copy) : 0;
+	struct connection *c = findConnection(sk, 1);
 	struct slot *s = c ? findSlot(c, sk) : 0;
 	if (!s)
 		return tcp_reno_ssthresh(sk);
-	show(c, s, tp, copy);
-	s->between = tp->bytes_acked - s->lossAt;
-	s->lossAt = tp->bytes_acked;
+	struct path own = ownPath(s, tp);
+	s->path = own;
+	u32 window = afterLoss(c, &own, algorithm);
+	s->path.window = window; // the subflow may be silent for long
+	if (tp->bytes_acked != s->lossAt) {
+		s->between = tp->bytes_acked - s->lossAt;
+		s->lossAt = tp->bytes_acked;
+	}
 	s->credit = 0;
-	return afterLoss(copy->paths, &copy->own, algorithm);
+	return window;
 }
 
 INLINE void avoid(struct sock *sk, u32 ack, u32 acked, u32 algorithm)
@@ -268,19 +264,17 @@ INLINE void avoid(struct sock *sk, u32 ack, u32 acked, u32 algorithm)
 	struct tcp_sock *tp = (void *)sk;
 	u32 window = tp->snd_cwnd, count = tp->snd_cwnd_cnt;
 	_Bool slowStart = window < tp->snd_ssthresh;
-	struct copy *copy = findCopy();
-	struct connection *c = copy ? findConnection(sk, copy) : 0;
+	struct connection *c = findConnection(sk, 1);
 	struct slot *s = c ? findSlot(c, sk) : 0;
+	struct path own = {};
 	if (s)
-		show(c, s, tp, copy);
+		s->path = own = ownPath(s, tp);
 	// Reno does slow start, and leaves both as they are if the window was not used.
 	tcp_reno_cong_avoid(sk, ack, acked);
-	if (!s)
-		return;
-	if (slowStart || (tp->snd_cwnd == window && tp->snd_cwnd_cnt == count))
+	if (!s || slowStart || (tp->snd_cwnd == window && tp->snd_cwnd_cnt == count))
 		return;
 	tp->snd_cwnd_cnt = 0;
-	s64 credit = s->credit + increase(copy->paths, &copy->own, algorithm) * acked;
+	s64 credit = s->credit + increase(c, &own, algorithm) * acked;
 	if (credit >= ONE) {
 		window += (u64)credit / ONE;
 		credit = (u64)credit % ONE;
@@ -295,23 +289,37 @@ INLINE void avoid(struct sock *sk, u32 ack, u32 acked, u32 algorithm)
 }
 
 SEC("struct_ops")
+void coupled_state(u64 *args)
+{
+	struct sock *sk = (void *)args[0];
+	if ((u8)args[1] != 4) // TCP_CA_Loss: a timeout
+		return;
+	struct connection *c = findConnection(sk, 0);
+	struct slot *s = c ? findSlot(c, sk) : 0;
+	if (s)
+		s->path.window = 1; // until it is acknowledged again
+}
+
+SEC("struct_ops")
 void coupled_release(u64 *args)
 {
 	struct sock *sk = (void *)args[0];
-	struct copy *copy = findCopy();
-	struct connection *c = copy ? findConnection(sk, copy) : 0;
+	struct connection *c = findConnection(sk, 0);
 	u64 key = (u64)sk;
 	for (int i = 0; c && i < MAX_PATHS; i++)
 		if (c->slots[i].sk == key) {
-			struct slot none = {};
-			c->slots[i] = none;
+			struct path none = {};
+			c->slots[i].path = none;
+			c->slots[i].lossAt = c->slots[i].between = c->slots[i].credit = 0;
+			// From here on another subflow may take the slot.
+			__sync_val_compare_and_swap(&c->slots[i].sk, key, 0);
 		}
 }
 
 SEC("struct_ops")
 u32 coupled_undo(u64 *args) { return tcp_reno_undo_cwnd((void *)args[0]); }
 
-#define ALGORITHM(lower, upper)                                                                          \
+#define ALGORITHM(lower, upper)                                                                    \
 	SEC("struct_ops") u32 lower##_ssthresh(u64 *args) { return threshold((void *)args[0], upper); }  \
 	SEC("struct_ops") void lower##_avoid(u64 *args)                                                  \
 	{                                                                                                \
@@ -321,8 +329,8 @@ u32 coupled_undo(u64 *args) { return tcp_reno_undo_cwnd((void *)args[0]); }
 		.ssthresh = (void *)lower##_ssthresh,                                                    \
 		.cong_avoid = (void *)lower##_avoid,                                                     \
 		.undo_cwnd = (void *)coupled_undo,                                                       \
+		.set_state = (void *)coupled_state,                                                      \
 		.release = (void *)coupled_release,                                                      \
-		.flags = 1, /* TCP_CONG_NON_RESTRICTED: any namespace may choose it */                  \
 		.name = #lower,                                                                          \
 	};
 
@@ -332,7 +340,7 @@ ALGORITHM(balia, BALIA)
 
 // Tests compare the formulas with those in Go.
 struct step {
-	struct path paths[MAX_PATHS];
+	struct connection connection;
 	s64 increase;
 	u32 algorithm, own, window;
 };
@@ -348,17 +356,12 @@ SEC("syscall")
 int formulas(void *none)
 {
 	u32 zero = 0;
-	struct copy *copy = findCopy();
 	struct step *step = bpf_map_lookup_elem(&steps, &zero);
-	if (!copy || !step)
+	if (!step)
 		return 1;
-	for (u32 i = 0; i < MAX_PATHS; i++) {
-		copy->paths[i] = step->paths[i];
-		if (i == step->own)
-			copy->own = copy->paths[i];
-	}
-	step->increase = increase(copy->paths, &copy->own, step->algorithm);
-	step->window = afterLoss(copy->paths, &copy->own, step->algorithm);
+	struct path own = step->connection.slots[step->own % MAX_PATHS].path;
+	step->increase = increase(&step->connection, &own, step->algorithm);
+	step->window = afterLoss(&step->connection, &own, step->algorithm);
 	return 0;
 }
 
