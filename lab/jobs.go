@@ -22,8 +22,8 @@ import (
 // Measured on two processors without other load: three at once keep 0.16 of the processors busy and
 // 100 % of their time counts, 2.9 s in each second. Eight take 0.70, 84 % and 6.2 s; ten take 0.83,
 // 85 % and 8.2 s, but small transfers then take slightly longer. So the budget starts at
-// budgetStart of the processors and follows the share that is disturbed: it shrinks above
-// mostDisturbed and grows below fewDisturbed.
+// budgetStart of the processors and follows the share that is disturbed: above mostDisturbed it shrinks
+// by half of that share, since a slower machine needs far less; below fewDisturbed it grows by budgetStep.
 const (
 	budgetStart   = 0.70
 	budgetLeast   = 0.20
@@ -75,7 +75,7 @@ func (b *budget) addTransfer(r Result) {
 	}
 	switch share := b.disturbed / b.total; {
 	case share > mostDisturbed:
-		b.share = max(budgetLeast, b.share-budgetStep)
+		b.share = max(budgetLeast, b.share*(1-share/2))
 	case share < fewDisturbed:
 		b.share = min(budgetMost, b.share+budgetStep)
 	}

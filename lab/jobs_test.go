@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,8 +61,8 @@ func TestBudget(t *testing.T) {
 	if feed(budgetWindow, 2); b.currentCores() != start { // between the limits
 		t.Errorf("a fifth is disturbed: %v", b.currentCores())
 	}
-	if feed(budgetWindow, 5); b.currentCores() >= start {
-		t.Errorf("half is disturbed: %v", b.currentCores())
+	if feed(budgetWindow, 5); math.Abs(b.currentCores()/start-0.75) > 1e-9 {
+		t.Errorf("half is disturbed: %v, want three quarters of %v", b.currentCores(), start)
 	}
 	if feed(100*budgetWindow, 10); b.currentCores() != 2*budgetLeast {
 		t.Errorf("all is disturbed: %v", b.currentCores())

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -154,5 +155,13 @@ func needKernel(t *testing.T) {
 	}
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
 		t.Skip("needs a kernel with BTF")
+	}
+	var major, minor int
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if _, err2 := fmt.Sscanf(string(release), "%d.%d", &major, &minor); err != nil || err2 != nil {
+		t.Fatal(err, err2)
+	}
+	if major < 6 || major == 6 && minor < 4 {
+		t.Skip("needs Linux 6.4 or newer")
 	}
 }
