@@ -41,7 +41,7 @@ const MaxPaths = 8
 // One is a packet in the units of Increase.
 const One = 1 << 22
 
-// Path is what the formulas use of a subflow.
+// Path is a subflow as the formulas see it.
 type Path struct {
 	Window  uint64 // packets, at most 2^16; 0: no subflow
 	RTT     uint64 // microseconds, at least 1
@@ -54,12 +54,12 @@ type sums struct {
 	rtt, rates, maxRate, maxSquare, count, window, best, collected, large uint64
 }
 
-// ratio returns the least round trip over that of a path, in 1/4096.
-func (s *sums) ratio(p Path) uint64 { return max((s.rtt<<12)/p.RTT, 1) }
+// rttRatio returns the least round trip over that of a path, in 1/4096.
+func (s *sums) rttRatio(p Path) uint64 { return max((s.rtt<<12)/p.RTT, 1) }
 
-// quality is the square of the rate that TCP would have, of which Quality is 1/p: the path is as good as
-// its rate alone. OLIA's authors compute it so in their kernel.
-func (s *sums) quality(p Path) uint64 { return p.Quality * s.ratio(p) * s.ratio(p) }
+// quality is the square of the rate that TCP alone would have: Quality is 1/p for a loss rate p.
+// The kernel of the authors of OLIA computes it so.
+func (s *sums) quality(p Path) uint64 { return p.Quality * s.rttRatio(p) * s.rttRatio(p) }
 
 func sumPaths(paths []Path) sums {
 	s := sums{rtt: ^uint64(0) >> 12}
@@ -72,11 +72,11 @@ func sumPaths(paths []Path) sums {
 		if p.Window == 0 {
 			continue
 		}
-		rate := p.Window * s.ratio(p)
+		rate := p.Window * s.rttRatio(p)
 		s.rates += rate
 		s.count++
 		s.maxRate = max(s.maxRate, rate)
-		s.maxSquare = max(s.maxSquare, rate*s.ratio(p))
+		s.maxSquare = max(s.maxSquare, rate*s.rttRatio(p))
 		s.window = max(s.window, p.Window)
 		s.best = max(s.best, s.quality(p))
 	}
@@ -99,7 +99,7 @@ func (a Algorithm) Increase(paths []Path, own int) int64 {
 	if p.Window == 0 {
 		return 0
 	}
-	x := s.ratio(p)
+	x := s.rttRatio(p)
 	rate, total := p.Window*x, s.rates*s.rates
 	base := ((rate * x) << 22) / total
 	switch a {
@@ -124,7 +124,7 @@ func (a Algorithm) AfterLoss(paths []Path, own int) uint32 {
 	p, alpha := paths[own], uint64(1024)
 	if a == BALIA && p.Window > 0 {
 		s := sumPaths(paths)
-		alpha = min((s.maxRate<<10)/(p.Window*s.ratio(p)), 1536)
+		alpha = min((s.maxRate<<10)/(p.Window*s.rttRatio(p)), 1536)
 	}
 	return uint32(max(p.Window-p.Window*alpha/2048, 2))
 }

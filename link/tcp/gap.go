@@ -27,8 +27,8 @@ type receivedCounts struct {
 // packet that is not full makes the estimate too high, and this ends it.
 const gapForgotten = time.Second
 
-// update takes the counters at a time, and the size of packets. It returns the estimate.
-func (g *receiveGap) update(now time.Time, c receivedCounts, packet unit.Bytes) unit.Bytes {
+// updateGap takes the counters at a time, and the size of packets. It returns the estimate.
+func (g *receiveGap) updateGap(now time.Time, c receivedCounts, packet unit.Bytes) unit.Bytes {
 	packets, bytes := unit.Bytes(c.packets-g.seen.packets), unit.Bytes(c.bytes-g.seen.bytes)
 	behind := min(unit.Bytes(c.outOfOrder-g.seen.outOfOrder), packets)
 	g.seen = c

@@ -61,7 +61,7 @@ func TestReceiveGap(t *testing.T) {
 			if gap || counts.outOfOrder > before {
 				short += tickShort
 			}
-			got, want := g.update(now, counts, packet), total-unit.Bytes(counts.bytes)
+			got, want := g.updateGap(now, counts, packet), total-unit.Bytes(counts.bytes)
 			switch {
 			case small && (got < want*9/10 || got > want+short || k == lossy+quiet-1 && got != 0):
 				t.Fatalf("seed %d, tick %d, small packets: %v behind a gap, estimate %v", seed, k, want, got)
@@ -76,9 +76,9 @@ func TestReceiveGap(t *testing.T) {
 func TestReceiveGapOfWrappedCounts(t *testing.T) {
 	var g receiveGap
 	now := time.Unix(1000, 0)
-	g.update(now, receivedCounts{1<<32 - 2, 1<<32 - 1, 5000}, 1000)
+	g.updateGap(now, receivedCounts{1<<32 - 2, 1<<32 - 1, 5000}, 1000)
 	g.waiting = 0
-	if got := g.update(now, receivedCounts{2, 2, 6000}, 1000); got != 3000 {
+	if got := g.updateGap(now, receivedCounts{2, 2, 6000}, 1000); got != 3000 {
 		t.Errorf("%v behind a gap, want 3000 B", got)
 	}
 }

@@ -63,7 +63,7 @@ func readHopSample(fd int, ipv6 bool, gap *receiveGap) (h estimate.Hop, err erro
 			headers, ack = headers+ipv6ExtraHeader, ack+ipv6ExtraHeader
 		}
 		h.WireOut = i.Bytes_sent + uint64(i.Data_segs_out)*headers + uint64(i.Segs_out-i.Data_segs_out)*ack
-		behind := gap.update(time.Now(), receivedCounts{i.Data_segs_in, i.Rcv_ooopack, i.Bytes_received},
+		behind := gap.updateGap(time.Now(), receivedCounts{i.Data_segs_in, i.Rcv_ooopack, i.Bytes_received},
 			unit.Bytes(i.Rcv_mss))
 		h.WireIn = i.Bytes_received + uint64(behind) + uint64(i.Data_segs_in)*headers +
 			uint64(i.Segs_in-i.Data_segs_in)*ack
