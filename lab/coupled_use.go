@@ -64,10 +64,11 @@ var checkCoupled = sync.OnceValue(func() error {
 
 // CheckScheme reports why this machine's kernel cannot run a scheme that it knows, or nil.
 func CheckScheme(name string) error {
-	_, rest, _ := strings.Cut(name, ":cc=")
-	option, _, _ := strings.Cut(rest, ":")
-	if _, ok := coupled.Named(option); ok && strings.HasPrefix(name, "mptcp") {
-		return checkCoupled()
+	scheme, err := newSchemeByName(name)
+	if k, is := scheme.(*mptcpScheme); err == nil && is {
+		if _, is := coupled.Named(k.congestion); is {
+			return checkCoupled()
+		}
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func TestSourceRate(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
-	// Whether another message begins, of which nothing is known.
+	// Nothing is known of a message that may follow.
 	for _, c := range []struct {
 		name     string
 		pause    time.Duration

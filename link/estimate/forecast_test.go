@@ -168,6 +168,24 @@ func TestForecastOfFullWindow(t *testing.T) {
 	}
 }
 
+// TestForecastOfSmallPackets checks that a full window of small packets waits for the acknowledgement of
+// the first one, and not for as many bytes as full packets would have.
+func TestForecastOfSmallPackets(t *testing.T) {
+	p := Subflow{Helped: true, JoinRTT: 60 * ms}
+	h := Hop{SRTT: 50 * ms, MinRTT: 50 * ms, MSS: testMSS, Cwnd: 40 * testMSS, SlowStart: true}
+	p.AddLocalSample(t0, h)
+	p.SetTrain(100*unit.Mbps, 60*ms)
+	for i := range time.Duration(40) {
+		p.OnSent(t0.Add(i*ms), 100)
+	}
+	h.InFlight, h.Queue = 40, 4000
+	p.AddLocalSample(t0.Add(40*ms), h)
+	// That acknowledgement comes after 10 ms more, and the way over both hops takes 30 ms.
+	if n := estimateWithForecast(&p, t0.Add(40*ms)); n.Forecast < 40*ms || n.Forecast > 43*ms {
+		t.Errorf("forecast %v, want 40 ms", n.Forecast)
+	}
+}
+
 // TestForecastCorrects checks that segments in flight count as late as those before them, that a
 // withdrawn segment counts no more, and that nothing is late once all has arrived.
 func TestForecastCorrects(t *testing.T) {
