@@ -28,7 +28,9 @@ func (c *Conn) Probe() (h estimate.Hop, err error) {
 	err = controlRawConn(c.raw, func(fd int) error {
 		c.gapMu.Lock()
 		defer c.gapMu.Unlock()
-		h, err = readHopSample(fd, c.ipv6, &c.gap)
+		if h, err = readHopSample(fd, c.ipv6, &c.gap); err == nil {
+			c.boundRetransmitTimeout(fd, h.SRTT)
+		}
 		return err
 	})
 	h.Acked = min(h.Acked-min(h.Acked, c.ackedBefore), c.written.Load())
@@ -227,6 +229,19 @@ func setMaxPacingRate(fd int, r unit.Rate) error {
 
 func setUserTimeout(fd int, d time.Duration) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+}
+
+// boundRetransmitTimeout sets TCP_RTO_MAX_MS, if the connection has RetransmitOften, for a smoothed
+// round trip. Kernels before 6.15 do not have it, and keep their 2 minutes.
+func (c *Conn) boundRetransmitTimeout(fd int, srtt time.Duration) {
+	if !c.retransmitOften {
+		return
+	}
+	bound := min(max(retransmitRoundTrips*srtt, retransmitBound), maxRetransmitBound)
+	if now := time.Duration(c.retransmitBound.Load()); bound > now || bound < now/2 {
+		c.retransmitBound.Store(int64(bound))
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(bound.Milliseconds()))
+	}
 }
 
 const congestionList = "/proc/sys/net/ipv4/tcp_available_congestion_control"

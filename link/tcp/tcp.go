@@ -45,6 +45,13 @@ const (
 	keepAliveEvery = 5 * time.Second
 	keepAliveCount = 4
 
+	// With RetransmitOften, the time between two retransmissions is at most retransmitRoundTrips round
+	// trips, and at least retransmitBound, the least that the kernel accepts. Fewer round trips would
+	// bound the first timeout too, which depends on how much they vary.
+	retransmitRoundTrips = 4
+	retransmitBound      = time.Second
+	maxRetransmitBound   = 2 * time.Minute // the kernel's own
+
 	readBuffer = 64 << 10  // four TLS records per system call
 	corkLimit  = 128 << 10 // a corked connection writes by itself beyond this
 )
@@ -118,6 +125,11 @@ type Options struct {
 	// kernel's limit, about 15 minutes. Linux also applies it to a peer that keeps its window
 	// closed: do not use it where back-pressure may last.
 	UserTimeout time.Duration
+	// RetransmitOften makes TCP retransmit about once a second while nothing is acknowledged, so that
+	// the connection moves soon after an outage. The kernel alone doubles the time up to 2 minutes. It
+	// needs Linux 6.15. Set a UserTimeout too: without one, the connection would end after 15
+	// retransmissions.
+	RetransmitOften bool
 	// Ledger, if not nil, is notified of each connection.
 	Ledger Ledger
 }
@@ -153,6 +165,9 @@ type Conn struct {
 	resetSeen   atomic.Bool   // a write has failed by a reset
 	pace        atomic.Int64  // bit/s; 0: none
 
+	retransmitOften bool
+	retransmitBound atomic.Int64 // ns; 0: the kernel's own
+
 	congestion *congestionChooser // nil: the hop does not choose
 
 	gapMu sync.Mutex // guards gap
@@ -179,6 +194,12 @@ func Wrap(c *net.TCPConn, opt Options) (*Conn, error) {
 		t.ipv6 = a.IP.To4() == nil
 	}
 	t.ackedBefore = readAckedBytes(raw)
+	if t.retransmitOften = opt.RetransmitOften; t.retransmitOften {
+		if _, err := t.Probe(); err != nil { // sets the bound
+			c.Close()
+			return nil, err
+		}
+	}
 	t.ledger, t.device = opt.Ledger, opt.Interface
 	if opt.Congestion == "" || opt.Congestion == Copa || opt.Congestion == PBE {
 		t.startCongestionChoice()

@@ -166,11 +166,12 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	servers := hsDialer{
 		udpDialer,
 		tcp.Options{
-			Congestion:  cfg.HSCongestion,
-			Interface:   cfg.HSInterface,
-			Mark:        cfg.Mark,
-			UserTimeout: userTimeout,
-			KeepAlive:   tcp.RadioKeepAlive,
+			Congestion:      cfg.HSCongestion,
+			Interface:       cfg.HSInterface,
+			Mark:            cfg.Mark,
+			UserTimeout:     userTimeout,
+			RetransmitOften: true,
+			KeepAlive:       tcp.RadioKeepAlive,
 		},
 	}
 	h.servers = &serverDialer{dialer: servers, udpDialer: udpDialer, access: h.access, caps: h.caps, name: name}
@@ -196,11 +197,12 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 		carrier: pipe.Any{
 			pipe.TCP(
 				tcp.Options{
-					Congestion:  cfg.PipeCongestion,
-					Interface:   cfg.PipeInterface,
-					Mark:        cfg.Mark,
-					UserTimeout: userTimeout,
-					Ledger:      cfg.Usage.LedgerFor(policy.ForPipe),
+					Congestion:      cfg.PipeCongestion,
+					Interface:       cfg.PipeInterface,
+					Mark:            cfg.Mark,
+					UserTimeout:     userTimeout,
+					RetransmitOften: true,
+					Ledger:          cfg.Usage.LedgerFor(policy.ForPipe),
 				},
 			),
 			pipe.RFCOMM{},

@@ -96,10 +96,11 @@ func (sup *subflowSupervisor) openDirect(ctx context.Context, iface, device stri
 // dialOptions returns the socket options of a direct subflow.
 func (sup *subflowSupervisor) dialOptions(iface string) tcp.Options {
 	return tcp.Options{
-		Congestion:  sup.cfg.Congestion,
-		Interface:   iface,
-		UserTimeout: userTimeout,
-		Mark:        sup.cfg.socketMark(),
+		Congestion:      sup.cfg.Congestion,
+		Interface:       iface,
+		UserTimeout:     userTimeout,
+		RetransmitOften: true,
+		Mark:            sup.cfg.socketMark(),
 	}
 }
 

@@ -142,7 +142,7 @@ func New(
 	p.troubles.onChange, p.troubles.helperNames = p.helpers.sendTrouble, p.helpers.helperNames
 	p.troubles.hasSubflow = p.bond.hasSubflow
 	options := tcp.Options{
-		Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: cfg.socketMark(),
+		Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout, RetransmitOften: true, Mark: cfg.socketMark(),
 		Ledger: cfg.Usage.LedgerFor(policy.ForPipe),
 	}
 	if p.helpers.listeners, err = listenForPipes(cfg.Pipe, options); err != nil {

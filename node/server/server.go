@@ -176,9 +176,10 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		context.Background(),
 		cfg.Listen,
 		tcp.Options{
-			Congestion:  cfg.Congestion,
-			UserTimeout: UserTimeout,
-			Ledger:      cfg.Usage.LedgerFor(policy.ForSubflow),
+			Congestion:      cfg.Congestion,
+			UserTimeout:     UserTimeout,
+			RetransmitOften: true,
+			Ledger:          cfg.Usage.LedgerFor(policy.ForSubflow),
 		},
 	)
 	if err != nil {

@@ -101,7 +101,7 @@ func (e *engine) nextWakeTime(now time.Duration) time.Duration {
 		at = min(at, e.loss.lossTime)
 	}
 	if e.expectsAck() {
-		at = min(at, e.loss.probeTimerExpiry())
+		at = min(at, e.loss.probeTimerExpiry(e.sender.hasDataInFlight()))
 	}
 	if e.sender.hasPendingData() {
 		switch lim := e.controller.Limits(now); {
@@ -138,7 +138,7 @@ func (e *engine) handleTimers(now time.Duration) {
 	}
 	e.acks.onAckDelayTimer(now)
 	e.handleLostPackets(now, e.loss.onLossTimer(now))
-	if e.expectsAck() && now >= e.loss.probeTimerExpiry() {
+	if e.expectsAck() && now >= e.loss.probeTimerExpiry(e.sender.hasDataInFlight()) {
 		e.loss.onProbeTimeout(now)
 		e.pendingPing = true
 	}

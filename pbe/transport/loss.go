@@ -21,8 +21,19 @@ const (
 const (
 	maxReorderThreshold = 300         // as Linux's tcp_max_reordering
 	maxProbeTimeout     = time.Second // unless the round trip is longer
-	maxSentPackets      = 1 << 16     // remembered packets
-	maxNonEliciting     = 1 << 12     // remembered packets that elicit no ACK
+
+	// When a path that worked goes silent while data is in flight, a mobile link is probably in a handoff.
+	// For outageProbeTime probes leave each outageProbeInterval, so that its end is noticed soon. Silence
+	// from outageTimeouts probe timeouts to maxOutage counts as an outage, if the first answer then takes
+	// as long as usual, or at most outageDelay longer than the least round trip.
+	outageProbeInterval = 100 * time.Millisecond
+	outageProbeTime     = 5 * time.Second
+	outageTimeouts      = 2
+	maxOutage           = 6 * time.Second
+	outageDelay         = 50 * time.Millisecond
+
+	maxSentPackets  = 1 << 16 // remembered packets
+	maxNonEliciting = 1 << 12 // remembered packets that elicit no ACK
 )
 
 // lossDetector tracks sent packets until they are acknowledged or lost (RFC 9002). It knows the
@@ -46,12 +57,22 @@ type lossDetector struct {
 	progressTime      time.Duration // last acknowledgement, or when the first packet in flight was sent
 	lossTime          time.Duration // when the loss timer expires; 0: not set
 	ptoCount          int           // consecutive probe timeouts
-	unreportedLoss    cc.Loss       // losses not yet passed to the controller
+	outage            outage
+	unreportedLoss    cc.Loss // losses not yet passed to the controller
 
 	ackedPackets  []numberedPacket // result of the current call
 	lostPackets   []numberedPacket
 	lostCount     uint64 // packets declared lost since the beginning
 	spuriousCount uint64 // packets declared lost that had arrived
+}
+
+// outage is the newest time in which nothing arrived although the path was as before and after it.
+// Packets sent before its end are lost because of it, which is no persistent congestion. If the queue
+// was short before, it is no congestion at all. (The queue has drained since: the first answer says
+// nothing about it.)
+type outage struct {
+	end       time.Duration
+	wasQueued bool // packets waited in a queue before
 }
 
 // numberedPacket is a copy of a sent packet with its number.
@@ -139,8 +160,13 @@ func (d *lossDetector) onAckReceived(now time.Duration, a *ackFrame) (r ackResul
 		d.forgetOldPackets(now) // bounds packets that elicit no ACK
 		return r
 	}
+	before := d.rtt
 	if largest := a.ranges[0].hi; largest >= d.afterLargestAcked {
 		r.rtt = d.onLargestAcked(now, largest, a.delay)
+	}
+	if silence := now - d.progressTime; before.firstSample > 0 && r.rtt > 0 && silence <= maxOutage &&
+		silence >= outageTimeouts*before.probeTimeout() && r.rtt <= max(before.usualMost(), before.min+outageDelay) {
+		d.outage = outage{now, before.latest > before.min+max(before.min/4, outageDelay/2)}
 	}
 	d.ptoCount, d.progressTime = 0, now
 	r.lost = d.detectLostPackets(now)
@@ -271,11 +297,13 @@ func (d *lossDetector) detectLostPackets(now time.Duration) (lost []numberedPack
 			kept = append(kept, n)
 			continue
 		}
-		if d.declareLost(n, p); !p.probe { // lost probes do not indicate congestion
+		inOutage := p.sentTime < d.outage.end
+		congested := !p.probe && (!inOutage || d.outage.wasQueued) // lost MTU probes do not indicate it
+		if d.declareLost(n, p); congested {
 			d.unreportedLoss.Bytes += d.lostPackets[len(d.lostPackets)-1].size
 			d.unreportedLoss.Sent = max(d.unreportedLoss.Sent, p.sentTime)
 		}
-		if p.probe || d.rtt.firstSample == 0 || p.sentTime <= d.rtt.firstSample {
+		if p.probe || inOutage || d.rtt.firstSample == 0 || p.sentTime <= d.rtt.firstSample {
 			continue
 		}
 		if !row.any || d.acked.Overlaps(row.last, n+1) {
@@ -335,15 +363,20 @@ func (d *lossDetector) waitingSince() time.Duration {
 	return d.progressTime
 }
 
-// probeTimerExpiry returns when the probe timer expires. The timeout doubles each time up to
-// maxProbeTimeout, so that the end of an outage is noticed soon.
-func (d *lossDetector) probeTimerExpiry() time.Duration {
+// probeTimerExpiry returns when the probe timer expires. hasData says that data is in flight. After the
+// first timeout, probes leave each outageProbeInterval for outageProbeTime, one in a round trip at most.
+// If the path never answered, or has been silent for longer, the timeout doubles up to maxProbeTimeout
+// (RFC 9002 section 6.2.1).
+func (d *lossDetector) probeTimerExpiry(hasData bool) time.Duration {
 	t := d.rtt.probeTimeout()
+	if hasData && d.ptoCount > 0 && d.rtt.firstSample > 0 && d.probeStart < d.progressTime+outageProbeTime {
+		return d.probeStart + max(outageProbeInterval, d.rtt.smoothed)
+	}
 	return d.probeStart + max(t, min(t<<min(d.ptoCount, 6), maxProbeTimeout))
 }
 
-// onProbeTimeout restarts the probe timer with twice the timeout. It declares nothing lost, because
-// packets in flight may only be delayed (RFC 9002 section 6.2).
+// onProbeTimeout restarts the probe timer. It declares nothing lost, because packets in flight may
+// only be delayed (RFC 9002 section 6.2).
 func (d *lossDetector) onProbeTimeout(now time.Duration) {
 	d.ptoCount++
 	d.probeStart = now
@@ -361,6 +394,6 @@ func (d *lossDetector) resetMeasurements() (lost []numberedPacket) {
 	}
 	d.missing, d.unreportedLoss = d.missing[:0], cc.Loss{}
 	d.rtt, d.reorderThreshold = rttEstimator{}, packetThreshold
-	d.lossTime, d.ptoCount = 0, 0
+	d.lossTime, d.ptoCount, d.outage = 0, 0, outage{}
 	return d.lostPackets
 }

@@ -107,6 +107,31 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// TestShortOutage: after an outage like a failed handoff, the first byte arrives within a probe interval
+// and a round trip. No persistent congestion is reported, and in the next second the rate is as before.
+func TestShortOutage(t *testing.T) {
+	for name, ctl := range controllers {
+		w, before := newLoadedWorld(t, func() cc.Controller { return &lossCounter{Controller: ctl()} })
+		counter := w.engines[0].controller.(*lossCounter)
+		reported, end := counter.losses, w.now+3*time.Second
+		w.packets.Clear()
+		w.drop = func(int, flight) bool { return w.now < end }
+		w.runUntil(3*time.Second, neverDone)
+		had := w.engines[1].receiver.readOffset
+		w.runUntil(5*time.Second, func() bool { return w.engines[1].receiver.readOffset > had })
+		first := w.now - end
+		w.runUntil(200*time.Millisecond, neverDone)
+		after := w.measure(time.Second)
+		t.Logf("%s: first byte after %v, then %v, %v before; %d losses reported", name, first, after, before,
+			counter.losses-reported)
+		if limit := max(outageProbeInterval, w.engines[0].loss.rtt.smoothed) + 100*time.Millisecond; first > limit ||
+			float64(after) < 0.9*float64(before) || counter.timeouts > 0 {
+			t.Errorf("%s: first byte after %v, then %v, %v before; %d timeouts", name, first, after, before,
+				counter.timeouts)
+		}
+	}
+}
+
 // lossCounter counts the reports to a controller.
 type lossCounter struct {
 	cc.Controller
@@ -122,7 +147,8 @@ func (w *lossCounter) OnLoss(l cc.Loss) {
 }
 
 // TestPersistent: only consecutive losses over more than three probe timeouts are reported as
-// persistent congestion (RFC 9002 section 7.6), once.
+// persistent congestion (RFC 9002 section 7.6), once. Round trips are longer after the losses, so that
+// they are no outage.
 func TestPersistent(t *testing.T) {
 	for long, want := range map[time.Duration]int{50 * time.Millisecond: 0, 3 * time.Second: 1} {
 		var seen lossCounter
@@ -130,6 +156,7 @@ func TestPersistent(t *testing.T) {
 		w.engines[0].controller, seen.Controller = &seen, w.engines[0].controller
 		begun := w.now
 		w.drop = func(int, flight) bool { return w.now < begun+long }
+		w.path.delay *= 10
 		w.runUntil(long+2*time.Second, neverDone)
 		if seen.timeouts != want || seen.losses == 0 {
 			t.Errorf("%v: %d timeouts of %d losses", long, seen.timeouts, seen.losses)

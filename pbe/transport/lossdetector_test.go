@@ -162,16 +162,80 @@ func TestDetectorProbeTime(t *testing.T) {
 	now := time.Second
 	send(now, 1000)
 	for _, want := range []time.Duration{initialTimeout, maxProbeTimeout, maxProbeTimeout} {
-		if got := d.probeTimerExpiry() - now; got != want {
+		if got := d.probeTimerExpiry(true) - now; got != want {
 			t.Fatalf("probe %d after %v, not %v", d.ptoCount, got, want)
 		}
-		now = d.probeTimerExpiry()
+		now = d.probeTimerExpiry(true)
 		d.onProbeTimeout(now)
 	}
 	send(now, 1000)
 	d.onAckReceived(now+20*time.Millisecond, acks(ackRange{1, 1}))
-	if got := d.probeTimerExpiry() - now; d.ptoCount != 0 || got != 20*time.Millisecond+40*time.Millisecond+ackDelay {
+	if got := d.probeTimerExpiry(true) - now; d.ptoCount != 0 || got != 20*time.Millisecond+40*time.Millisecond+ackDelay {
 		t.Errorf("after an acknowledgement: after %v", got)
+	}
+}
+
+// TestDetectorOutage: when a path that answered goes silent with data in flight, probes leave each
+// outageProbeInterval, and after outageProbeTime each second. If the first answer takes about as long as
+// before, the lost packets are no persistent congestion, and none at all if no queue was seen before.
+func TestDetectorOutage(t *testing.T) {
+	const rtt, second = 20 * time.Millisecond, time.Second
+	type report struct{ loss, persistent bool }
+	for what, c := range map[string]struct {
+		before, after time.Duration // round trips
+		silence       time.Duration
+		noData        bool
+		want          report
+	}{
+		"a failed handoff":                 {rtt, rtt, 2 * second, false, report{}},
+		"the round trip is longer for 1 s": {rtt, rtt + 40*time.Millisecond, 2 * second, false, report{}},
+		"a queue before":                   {rtt + 80*time.Millisecond, rtt, 2 * second, false, report{loss: true}},
+		"a queue afterwards":               {rtt, rtt + 300*time.Millisecond, 2 * second, false, report{true, true}},
+		"too long":                         {rtt, rtt, 8 * second, false, report{true, true}},
+		"too short":                        {rtt, rtt, 10 * time.Millisecond, false, report{loss: true}},
+		"no data in flight":                {rtt, rtt, 2 * second, true, report{}},
+	} {
+		d, send := testDetector(t)
+		now := second
+		for i := range 40 { // the variance vanishes
+			took := rtt
+			if i >= 20 {
+				took = c.before
+			}
+			n := send(now, 1000)
+			d.onAckReceived(now+took, acks(ackRange{n, n}))
+			now += took
+		}
+		begin := now
+		for range 10 {
+			send(now, 1000)
+		}
+		for probes := 0; ; probes++ {
+			at := d.probeTimerExpiry(!c.noData)
+			if at-begin > c.silence {
+				break
+			}
+			if wait := at - now; probes > 0 && !c.noData && now-begin < outageProbeTime &&
+				wait != max(outageProbeInterval, d.rtt.smoothed) {
+				t.Errorf("%s: probe %d after %v", what, probes, wait)
+			}
+			now = at
+			d.onProbeTimeout(now)
+			send(now, 100)
+		}
+		now = begin + c.silence
+		for range 4 { // so that the packet threshold finds the loss
+			send(now, 1000)
+		}
+		last := d.numbers.next - 1
+		r := d.onAckReceived(now+c.after, acks(ackRange{last, last}))
+		for range 3 { // some are lost by time
+			r.lost = append(r.lost, d.onLossTimer(max(d.lossTime, now+c.after))...)
+		}
+		l, reported := d.takeLossReport(now + c.after)
+		if got := (report{reported, l.PersistentCongestion}); len(r.lost) < 10 || got != c.want {
+			t.Errorf("%s: %d are lost, reported %+v, want %+v", what, len(r.lost), got, c.want)
+		}
 	}
 }
 

@@ -36,6 +36,9 @@ func (r *rttEstimator) addRTTSample(now, adjusted, full time.Duration) {
 	r.smoothed += (adjusted - r.smoothed) / 8
 }
 
+// usualMost returns what a round trip seldom exceeds.
+func (r *rttEstimator) usualMost() time.Duration { return r.smoothed + 4*r.rttVar }
+
 // probeTimeout returns the probe timeout without backoff (RFC 9002 section 6.2.1).
 func (r *rttEstimator) probeTimeout() time.Duration {
 	if r.smoothed == 0 {

@@ -58,6 +58,9 @@ func (s *sender) unsentBytes() unit.Bytes { return unit.Bytes(s.written - s.next
 // unackedStreamBytes returns how many bytes were written from the first unacknowledged one on.
 func (s *sender) unackedStreamBytes() unit.Bytes { return unit.Bytes(s.written - s.buf.base) }
 
+// hasDataInFlight reports whether bytes, or the end of the stream, were sent and are not acknowledged.
+func (s *sender) hasDataInFlight() bool { return s.buf.base < s.next || s.finSent && !s.finAcked }
+
 // ackedBytes returns how many bytes are acknowledged.
 func (s *sender) ackedBytes() uint64 { return s.buf.base + s.acked.Size() }
 
