@@ -84,7 +84,8 @@ func (c *AppClient) newHTTPClient() (*http.Client, error) {
 	dialer.SetMultipathTCP(c.MPTCP)
 	t := &http.Transport{DialContext: dialer.DialContext, DisableCompression: true,
 		MaxConnsPerHost: c.Script.Connections, MaxIdleConnsPerHost: c.Script.Connections,
-		Proxy: httpProxyFunc("socks5h", c.SOCKS), Protocols: &http.Protocols{}}
+		DisableKeepAlives: c.Script.IsCold,
+		Proxy:             httpProxyFunc("socks5h", c.SOCKS), Protocols: &http.Protocols{}}
 	t.Protocols.SetHTTP1(true)
 	if c.Script.TLS {
 		pem, err := os.ReadFile(c.CAFile)

@@ -138,22 +138,38 @@ func shareLink(t *testing.T, top *Topology, name string) float64 {
 
 // TestFallbacks checks how many connections may fall back to TCP.
 func TestFallbacks(t *testing.T) {
+	const data = "MPCapableDataFallback"
 	for _, c := range []struct {
-		counters    map[string]int64
-		connections int64
-		lossy, ok   bool
+		counters           map[string]int64
+		connections        int64
+		lossy, outages, ok bool
 	}{
-		{nil, 1, false, true},
-		{map[string]int64{"MPCapableDataFallback": 1}, 1, false, false},
-		{map[string]int64{"MPCapableDataFallback": 1}, 100, false, false},
-		{map[string]int64{"MPCapableDataFallback": 1}, 1, true, false},
-		{map[string]int64{"MPCapableDataFallback": 6, "InfiniteMapRx": 4}, 100, true, true},
-		{map[string]int64{"MPCapableDataFallback": 6, "InfiniteMapRx": 5}, 100, true, false},
+		{nil, 1, false, false, true},
+		{map[string]int64{data: 1}, 1, false, false, false},
+		{map[string]int64{data: 1}, 100, false, false, false},
+		{map[string]int64{data: 1}, 1, true, false, false},
+		{map[string]int64{data: 6, "InfiniteMapRx": 4}, 100, true, false, true},
+		{map[string]int64{data: 6, "InfiniteMapRx": 5}, 100, true, false, false},
+		{map[string]int64{synFallback: 1}, 1, false, false, false},
+		{map[string]int64{synFallback: 1}, 1, false, true, true},
+		{map[string]int64{synFallback: 1, data: 1}, 2, false, true, false},
 	} {
-		want := c.counters["MPCapableDataFallback"] + c.counters["InfiniteMapRx"]
-		n, err := checkFallbacks(func(name string) int64 { return c.counters[name] }, c.connections, c.lossy)
+		want := c.counters[data] + c.counters["InfiniteMapRx"] + c.counters[synFallback]
+		n, err := checkFallbacks(func(name string) int64 { return c.counters[name] }, c.connections, c.lossy, c.outages)
 		if n != want || (err == nil) != c.ok {
 			t.Errorf("%+v: %d, %v", c, n, err)
+		}
+	}
+	for outages, want := range map[string]bool{"": false, "2s+1s": true} {
+		top, err := Triangle("8/10/5")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if outages != "" {
+			top.Link["ps"].Outages = []string{outages}
+		}
+		if got := top.hasOutages(); got != want {
+			t.Errorf("outages %q: %v", outages, got)
 		}
 	}
 }

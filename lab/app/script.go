@@ -14,9 +14,11 @@ import (
 type Script struct {
 	App string `json:"app"`
 	// Connections is how many connections to each host there may be at once. They stay open until
-	// the script ends.
+	// the script ends, unless it IsCold.
 	Connections int  `json:"connections"`
 	TLS         bool `json:"tls,omitempty"`
+	// IsCold says that each request opens a connection of its own.
+	IsCold bool `json:"cold,omitempty"`
 	// SendLimit bounds the rate at which the app sends; 0 is no bound.
 	SendLimit unit.Rate `json:"send_limit_bps,omitempty"`
 	// Length ends the script after that time, complete or not; 0: when all requests are complete.

@@ -102,15 +102,15 @@ func TestSelectRows(t *testing.T) {
 	for _, c := range []struct {
 		ids  []string
 		want int
-	}{{[]string{"m4", "m4"}, 1}, {[]string{"all"}, len(published) - 3}, {[]string{"phones"}, 12}, {[]string{"bench"}, 7},
-		{[]string{"b2", "bench", "m4"}, 8}, {[]string{"m99"}, 0}, {[]string{"m4", "bench2"}, 0}} {
+	}{{[]string{"m4", "m4"}, 1}, {[]string{"all"}, len(published) - 4}, {[]string{"phones"}, 12}, {[]string{"rails"}, 5},
+		{[]string{"bench"}, 7}, {[]string{"b2", "bench", "m4"}, 8}, {[]string{"m99"}, 0}, {[]string{"m4", "bench2"}, 0}} {
 		some, err := SelectRows(all, c.ids...)
 		if len(some) != c.want || (err != nil) != (c.want == 0) {
 			t.Errorf("%v: %d rows, %v", c.ids, len(some), err)
 		}
 	}
 	list, err := List(all, Options{Quick: true})
-	if err != nil || len(list) != len(all)+3 || list[len(all)].Row != AllRows || list[len(all)+1].Transfers == 0 {
+	if err != nil || len(list) != len(all)+4 || list[len(all)].Row != AllRows || list[len(all)+1].Transfers == 0 {
 		t.Errorf("%v, %v", list, err)
 	}
 	cells, err := ListCells(all[len(published):], Options{Only: "1/18/5, 10 MB, up"})

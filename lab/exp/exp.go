@@ -53,12 +53,15 @@ type Row struct {
 	// tables returns the row's own tables.
 	IsClaim bool
 	tables  func(Record) []Table
-	// For rows of random networks: cellsOf makes the cells for the seed of a run.
+	// cellsOf makes the cells for the seed of a run, and pointsOf further points, if set. IsNetwork
+	// says that the row is one of random networks.
 	IsNetwork bool
 	cellsOf   func(seed uint64) []Cell
-	// IsPhone says that the row is one of the study of smartphones. isUnpublished says that nothing
-	// is published of it.
-	IsPhone, isUnpublished bool
+	pointsOf  func(seed uint64) []Point
+	// Study is the group of rows of the study that the row belongs to: PhoneRows, RailRows or none.
+	// isUnpublished says that nothing is published of it.
+	Study         string
+	isUnpublished bool
 	// recounts names the rows whose transfers this one evaluates, instead of making its own: see
 	// LoadRowRecord.
 	recounts []string
@@ -94,8 +97,11 @@ type Cell struct {
 	Reps      int
 	// RepsByScheme limits the repetitions of some schemes to fewer than Reps.
 	RepsByScheme map[string]int
-	Quick        int  // repetitions in the short form; 0: not in it
-	Alone        bool // runs alone except in the short form: it measures the machine
+	// MaxReps bounds the repetitions that users can ask for, where the network lasts for as many; 0:
+	// none.
+	MaxReps int
+	Quick   int  // repetitions in the short form; 0: not in it
+	Alone   bool // runs alone except in the short form: it measures the machine
 	// FillsMachine says that the cell always runs alone.
 	FillsMachine bool
 	Streams      int  // concurrent downloads of Size; 0 is 1
@@ -112,6 +118,8 @@ type Cell struct {
 	Flows func(seed uint64) *lab.Topology
 	// Model is set if transfers are computed in virtual time.
 	Model *model
+	// Compute computes the figures of a repetition instead of a transfer, if set.
+	Compute func(o Options, rep int) (map[string]float64, error)
 }
 
 // limitSchemeReps returns the cell with fewer repetitions of some schemes, where a few suffice for
@@ -235,25 +243,26 @@ func PublishedRows(set radio.Set) (all []Row) {
 		all = append(all, r(set))
 	}
 	return slices.Concat(all, phoneRows(set), []Row{rowS9Counts(set), rowS10Browser(set), rowS11HoldOut(set),
-		rowS12Forecasts(set)})
+		rowS12Forecasts(set), rowH0Handoffs(), rowH1SmallFiles(), rowH2MeanRates(), rowH4Balance(), rowH8Drives()})
 }
 
-// Names of groups of rows: the published ones, those of the bench, those of random networks, and
-// those of smartphones.
+// Names of groups of rows: the published ones, those of the bench, those of random networks, those
+// of smartphones, and those of high-speed rails.
 const (
 	AllRows    = "all"
 	BenchRows  = "bench"
 	RandomRows = "networks"
 	PhoneRows  = "phones"
+	RailRows   = "rails"
 )
 
 // groupNames returns the names of the groups that have the row.
 func (r Row) groupNames() []string {
 	switch {
-	case r.IsPhone && r.isUnpublished:
-		return []string{PhoneRows}
-	case r.IsPhone:
-		return []string{AllRows, PhoneRows}
+	case r.Study != "" && r.isUnpublished:
+		return []string{r.Study}
+	case r.Study != "":
+		return []string{AllRows, r.Study}
 	case r.IsNetwork:
 		return []string{RandomRows}
 	case r.IsClaim:
@@ -285,7 +294,7 @@ func SelectRows(rows []Row, ids ...string) (some []Row, err error) {
 
 // RowIDs returns the group names and the IDs of rows.
 func RowIDs(rows []Row) []string {
-	ids := []string{AllRows, BenchRows, RandomRows, PhoneRows}
+	ids := []string{AllRows, BenchRows, RandomRows, PhoneRows, RailRows}
 	for _, r := range rows {
 		ids = append(ids, r.ID)
 	}
@@ -323,12 +332,17 @@ func (c Cell) repetitions(o Options) int {
 	if reps > 0 && o.Reps > 0 {
 		reps = o.Reps
 	}
+	if c.MaxReps > 0 {
+		reps = min(reps, c.MaxReps)
+	}
 	return reps
 }
 
 // newExperiment returns the experiment of a cell.
 func (r Row) newExperiment(c Cell, reps int, o Options) (lab.Experiment, error) {
 	switch {
+	case c.Compute != nil:
+		return c.computedExperiment(reps, o), nil
 	case c.Model != nil:
 		return c.virtualExperiment(reps, o.Seed), nil
 	case c.VirtualTime:
@@ -373,6 +387,8 @@ func (r Row) buildCellRunSpec(c Cell, o Options) (p lab.RunSpec, err error) {
 		return p, err
 	case c.Video != nil && o.Quick:
 		p.Length = min(p.Length, quickPlay)
+	case o.Quick:
+		p.Length = min(p.Length, quickLength)
 	}
 	needsSize := p.Size == 0 && p.Video == nil && p.Items == nil && p.App == nil
 	if p.Topology, err = c.buildCellTopology(o); err == nil && needsSize {
@@ -396,12 +412,13 @@ func markShortestFirst(all []lab.Experiment) {
 	}
 }
 
-// Limits of the short form: the played part of a video and of a drive, and the download of each of
-// two users.
+// Limits of the short form: the played part of a video and of a drive, the length of other transfers
+// that have one, and the download of each of two users.
 const (
-	quickPlay  = 20 * time.Second
-	quickDrive = 10 * time.Second
-	quickDual  = 2 * unit.MB
+	quickPlay   = 20 * time.Second
+	quickDrive  = 10 * time.Second
+	quickLength = 20 * time.Second
+	quickDual   = 2 * unit.MB
 )
 
 // itemsOfRepetition returns the items of a repetition. The short form has few and small ones.

@@ -43,6 +43,23 @@ func (c Cell) virtualExperiment(reps int, seed uint64) lab.Experiment {
 		})
 }
 
+// computeTime estimates the processor time of a repetition of a computed cell.
+const computeTime = time.Second
+
+// computedExperiment returns the experiment of a cell that computes figures. A failure is that of the
+// repetition.
+func (c Cell) computedExperiment(reps int, o Options) lab.Experiment {
+	p := lab.RunSpec{Schemes: c.Schemes, Reps: reps, Seed: o.Seed}
+	return lab.NewVirtualExperiment(c.Name, p, computeTime, func(_ string, rep int) lab.Result {
+		figures, err := c.Compute(o, rep)
+		r := lab.Result{Seconds: computeTime.Seconds(), SHA: true, Virtual: &lab.VirtualResult{Figures: figures}}
+		if err != nil {
+			r.Error = err.Error()
+		}
+		return r
+	})
+}
+
 // paperSuffix ends the name of PBE-CC whose devices estimate as the paper describes.
 const paperSuffix = ":paper"
 

@@ -85,10 +85,13 @@ func networkCells(kind string, seed uint64, n int, quick bool) (all []Cell) {
 	return all
 }
 
-// withCellsForSeed returns the row with the cells that it has for the seed of a run.
+// withCellsForSeed returns the row with the cells and points that it has for the seed of a run.
 func (r Row) withCellsForSeed(seed uint64) Row {
 	if r.cellsOf != nil {
 		r.Cells = r.cellsOf(seed)
+	}
+	if r.pointsOf != nil {
+		r.Points, r.pointsOf = slices.Concat(r.Points, r.pointsOf(seed)), nil
 	}
 	return r
 }

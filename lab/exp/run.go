@@ -31,6 +31,8 @@ type Run struct {
 	// important.
 	PrintLine func(text string)
 	Progress  func(text string, matters bool)
+
+	checkScheme func(name string) error // replaces lab.CheckScheme in tests
 }
 
 // pool is the state of a run.
@@ -128,7 +130,7 @@ func (r Run) newExperimentPool() (*pool, error) {
 		fits := isResumableVersion(r.Version) && rec.CanResume(r.newRunStamp())
 		for _, e := range all {
 			e.Spec.Schemes = slices.DeleteFunc(slices.Clone(e.Spec.Schemes), func(scheme string) bool {
-				err := lab.CheckScheme(scheme)
+				err := r.whyRefused(scheme)
 				if err != nil && !slices.Contains(omitted, scheme) {
 					omitted = append(omitted, scheme)
 					r.PrintLine(fmt.Sprintf("warning: %s is omitted: %v", scheme, err))
@@ -158,6 +160,14 @@ func (r Run) newExperimentPool() (*pool, error) {
 			"`mpbond-lab exp list ROW` lists the cells of a row")
 	}
 	return p, p.openJournals(kept)
+}
+
+// whyRefused reports why a scheme cannot run here, or nil.
+func (r Run) whyRefused(scheme string) error {
+	if r.checkScheme != nil {
+		return r.checkScheme(scheme)
+	}
+	return lab.CheckScheme(scheme)
 }
 
 // openJournals opens the records, new ones where nothing is taken over.

@@ -65,6 +65,33 @@ func twoPlaces() Row {
 	return r
 }
 
+// A run omits schemes that this machine cannot run, says so once, and misses nothing.
+func TestOmitsRefusedSchemes(t *testing.T) {
+	var said []string
+	r := Run{Rows: []Row{twoPlaces()}, Options: Options{Seed: 1}, Dir: t.TempDir(), Jobs: 1, Version: "v1",
+		PrintLine: func(text string) { said = append(said, text) },
+		Progress:  func(string, bool) {},
+		checkScheme: func(name string) error {
+			if name == "cubic" {
+				return errors.New("no such control")
+			}
+			return nil
+		}}
+	all, err := r.Measure(t.Context())
+	if err != nil || len(all) != 1 || all[0].Counted != 4 {
+		t.Fatalf("%v, %+v", err, all)
+	}
+	warnings := 0
+	for _, line := range said {
+		if strings.Contains(line, "cubic is omitted: no such control") {
+			warnings++
+		}
+	}
+	if warnings != 1 {
+		t.Errorf("%d warnings in %q", warnings, said)
+	}
+}
+
 // A run resumes one of the same version and choice of cells. When nothing is missing, the next one
 // starts again.
 func TestMeasure(t *testing.T) {

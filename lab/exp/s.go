@@ -270,8 +270,8 @@ func phoneRows(set radio.Set) (all []Row) {
 
 // rowOfApp returns the row of an app.
 func (a phoneApp) rowOfApp(set radio.Set) Row {
-	r := Row{ID: a.row, Title: "Smartphone, WiFi and LTE: " + a.name, Source: phonePaper, Judged: phoneOurs, IsPhone: true,
-		Setup: phoneSetup() + " " + energySetup(set),
+	r := Row{ID: a.row, Title: "Smartphone, WiFi and LTE: " + a.name, Source: phonePaper, Judged: phoneOurs,
+		Study: PhoneRows, Setup: phoneSetup() + " " + energySetup(set),
 		NotCovered: "the app of 2017 itself, its servers and content; a phone's power meter; the utilisation " +
 			"relative to the clock of its cores",
 		Metrics: slices.Concat([]Metric{a.metric}, a.more, []Metric{a.energyMetric(set), Energy(set, "primary", true),

@@ -56,7 +56,7 @@ const pageStructures = 3
 // rowS10Browser loads pages of rows s5 and s6 in Chromium.
 func rowS10Browser(radio.Set) Row {
 	r := Row{ID: "s10", Title: "Smartphone, WiFi and LTE: pages in a browser", Source: phonePaper, Judged: phoneOurs,
-		IsPhone: true, isUnpublished: true,
+		Study: PhoneRows, isUnpublished: true,
 		Setup: phoneSetup() + fmt.Sprintf(" Headless Chromium loads %d structures of large and of small sites, the first "+
 			"ones of rows s5 and s6, as real files over TLS: by HTTP/1.1 with six connections to each host, and by HTTP/2 "+
 			"with one. Its cache is empty. The time of the script is that until the load event, by its navigation "+

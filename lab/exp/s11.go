@@ -57,7 +57,7 @@ const slowUplink = 5
 func rowS11HoldOut(set radio.Set) Row {
 	goodput := Goodput
 	r := Row{ID: "s11", Title: "Smartphone, WiFi and LTE: places that nothing was tuned on", Source: phonePaper,
-		Judged: phoneOurs, IsPhone: true, isUnpublished: true,
+		Judged: phoneOurs, Study: PhoneRows, isUnpublished: true,
 		Setup: fmt.Sprintf("%d places drawn from the seed: WiFi 1 to 60 Mbit/s, round trips of 8 to 80 ms, up to 2 %% "+
 			"loss; LTE 1 to 60 Mbit/s, 35 to 120 ms. With --traces recorded pairs of WiFi and a cellular network instead, "+
 			"without uploads. Each app of rows s1 to s8 once. Goodput counts the time in which a request is open, "+

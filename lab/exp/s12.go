@@ -21,7 +21,7 @@ const (
 // came.
 func rowS12Forecasts(set radio.Set) Row {
 	r := Row{ID: "s12", Title: "Smartphone, WiFi and LTE: forecasts of mpbond", Source: phonePaper, Judged: phoneOurs,
-		IsPhone: true, isUnpublished: true,
+		Study: PhoneRows, isUnpublished: true,
 		Setup: "Computed from the transfers of rows s1 to s8 and s11. When the " +
 			"first 16 KB of an answer have arrived, mpbond forecasts how long the rest will take over the subflows that " +
 			"the answer may use. Answers with at least 16 KB left count. The error is relative to the measured time, " +

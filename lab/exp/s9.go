@@ -93,7 +93,7 @@ func rowS9Counts(set radio.Set) Row {
 			"%d %% or its 95 %% interval includes 0.", sameTolerance),
 		NotCovered: "the margin that the study counted as the same, which it does not name; processor time relative to " +
 			"the clock of the phone's cores",
-		Metrics: []Metric{Time}, Judged: phoneOurs, IsPhone: true, tables: phonePicture(set)}
+		Metrics: []Metric{Time}, Judged: phoneOurs, Study: PhoneRows, tables: phonePicture(set)}
 	for _, a := range phoneApps() {
 		r.recounts = append(r.recounts, a.row)
 	}

@@ -178,6 +178,13 @@ type Track struct {
 	Loop    time.Duration
 }
 
+// HasOutage reports whether a track has a black hole.
+func (p Program) HasOutage() bool {
+	return slices.ContainsFunc(p.Tracks, func(t Track) bool {
+		return slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Outage != nil && *c.Outage })
+	})
+}
+
 // Outage returns the track of one black hole.
 func Outage(from, length time.Duration) Track {
 	on, off := true, false

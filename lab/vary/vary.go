@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package vary generates links that vary as mobile ones do: LTE rates over time, a WLAN between
-// walking people, and handoffs. It also reads recorded links. A Profile becomes a schedule and
-// outages of a link in the lab.
+// walking people, handoffs, and journeys past masts. It also reads recorded links. A Profile becomes
+// a schedule and outages of a link in the lab.
 //
-//	LTE, WLAN (+ Handoffs) ─────────────────┐
+//	LTE, WLAN (+ Handoffs), Travel.Rides ───┐
 //	ReadMahimahi, ReadPerSecond, ReadTimed ─┴─▶ Profile ─▶ schedule, outages of a lab.LinkDir
 //
 // The package is pure: a random generator in the same state gives the same profile. MaxLength
@@ -33,11 +33,16 @@ const Step = 100 * time.Millisecond
 type Profile struct {
 	Step  time.Duration
 	Rates []unit.Rate // of IP bytes; each holds for Step, the last one for ever
-	Gaps  []Gap       // in order, without overlap
+	// Handoffs, in order. Neither Gaps nor Holds overlap: in Gaps all packets are lost, in Holds the
+	// link carries nothing and keeps its queue.
+	Gaps, Holds []Gap
 }
 
-// Gap is a time in which all packets are lost, as in a handoff.
+// Gap is a time in which a link carries nothing, as in a handoff.
 type Gap struct{ From, Length time.Duration }
+
+// End returns when the gap ends.
+func (g Gap) End() time.Duration { return g.From + g.Length }
 
 // Rand returns the random generator of a name under a seed. Links with different names do not
 // depend on each other, nor on the order in which they are generated.
@@ -112,7 +117,7 @@ const (
 )
 
 // Schedule returns the profile as the Schedule of a lab.LinkDir with a one-way delay: its rates,
-// and the delays after gaps.
+// which are 0 in holds, and the delays after handoffs.
 func (p Profile) Schedule(delay time.Duration) (changes []string) {
 	type change struct {
 		at   time.Duration
@@ -123,15 +128,24 @@ func (p Profile) Schedule(delay time.Duration) (changes []string) {
 		all = append(all, change{at, fmt.Sprintf("at %v: "+format, at, v)})
 	}
 	for i, r := range p.Rates {
-		if i == 0 || r != p.Rates[i-1] {
-			add(time.Duration(i)*p.Step, "rate %d", int64(r))
+		at := time.Duration(i) * p.Step
+		if (i == 0 || r != p.Rates[i-1]) && !isWithinGap(p.Holds, at) {
+			add(at, "rate %d", int64(r))
 		}
 	}
-	for i, g := range p.Gaps {
-		end := g.From + g.Length
-		add(end, "delay %v", delay+handoffExtraDelay)
-		if i+1 == len(p.Gaps) || p.Gaps[i+1].From+p.Gaps[i+1].Length > end+handoffExtraTime {
-			add(end+handoffExtraTime, "delay %v", delay)
+	for _, h := range p.Holds {
+		if len(p.Rates) == 0 {
+			break // the rate after it is not known
+		}
+		add(h.From, "rate %d", 0)
+		add(h.End(), "rate %d", int64(p.Rates[min(int(h.End()/p.Step), len(p.Rates)-1)]))
+	}
+	handoffs := slices.Concat(p.Gaps, p.Holds)
+	slices.SortFunc(handoffs, func(a, b Gap) int { return cmp.Compare(a.From, b.From) })
+	for i, g := range handoffs {
+		add(g.End(), "delay %v", delay+handoffExtraDelay)
+		if i+1 == len(handoffs) || handoffs[i+1].End() > g.End()+handoffExtraTime {
+			add(g.End()+handoffExtraTime, "delay %v", delay)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b change) int { return cmp.Compare(a.at, b.at) })
@@ -139,6 +153,11 @@ func (p Profile) Schedule(delay time.Duration) (changes []string) {
 		changes = append(changes, c.text)
 	}
 	return changes
+}
+
+// isWithinGap reports whether a time is within a gap, its end excluded.
+func isWithinGap(gaps []Gap, at time.Duration) bool {
+	return slices.ContainsFunc(gaps, func(g Gap) bool { return g.From <= at && at < g.End() })
 }
 
 // Outages returns the gaps as the Outages of a lab.LinkDir.
