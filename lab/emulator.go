@@ -4,8 +4,10 @@ package lab
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 	"time"
 	"unsafe"
@@ -118,7 +120,9 @@ func (e *emulator) runEmulatorLoop() {
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: fifoPriority,
 		Flags: unix.SCHED_FLAG_RESET_ON_FORK}
 	e.hasRealtime = unix.SchedSetAttr(0, &attr, 0) == nil
-	if !e.hasRealtime {
+	if e.hasRealtime {
+		raiseRuntimeMonitor(&attr)
+	} else {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20) // second best, where allowed
 	}
 	events := make([]unix.EpollEvent, eventsPerWake)
@@ -132,6 +136,33 @@ func (e *emulator) runEmulatorLoop() {
 			}
 		}
 	}
+}
+
+// raiseRuntimeMonitor gives the scheduling of the emulator's thread to the thread of Go's runtime that
+// looks at threads in system calls (sysmon). While it looks at one, that thread spins at the end of its
+// call (setBlockOnExitSyscall in runtime/proc.go, since Go 1.26). A real-time thread that has preempted
+// sysmon on its processor would spin until sysmon moves to another one: for milliseconds, and up to
+// 0.95 s if none is idle. With one priority, neither preempts the other.
+//
+// It is the first thread that a program starts (runtime.main). If that changes, nothing else breaks.
+func raiseRuntimeMonitor(attr *unix.SchedAttr) {
+	if tid, ok := runtimeMonitor(); ok {
+		_ = unix.SchedSetAttr(tid, attr, 0)
+	}
+}
+
+// runtimeMonitor returns the thread that a process starts first.
+func runtimeMonitor() (tid int, ok bool) {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return 0, false
+	}
+	for _, t := range threads {
+		if n, err := strconv.Atoi(t.Name()); err == nil && n != os.Getpid() && (!ok || n < tid) {
+			tid, ok = n, true
+		}
+	}
+	return tid, ok
 }
 
 // stopEmulatorLoop ends runEmulatorLoop. Later calls of runInEmulatorLoop block for ever.
