@@ -70,7 +70,7 @@ func TestKeepFight(t *testing.T) {
 		t.Errorf("%v, %d taken", err, b.taken)
 	}
 	for name, sum := range sums {
-		if sha256.Sum256(b.objects["/bucket/"+name]) != sum {
+		if sha256.Sum256(b.storedObject("/bucket/"+name)) != sum {
 			t.Errorf("%s is another", name)
 		}
 	}
@@ -145,7 +145,7 @@ func TestKeepGoesOn(t *testing.T) {
 		res, err := Send(t.Context(), cfg)
 		cfg.Journal.Close()
 		if err != nil || b.taken > 1 || b.parts != parts ||
-			sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
+			sha256.Sum256(b.storedObject("/bucket/p00.jpg")) != sums["p00.jpg"] {
 			t.Errorf("%d bytes: %v, %+v; %d, %d parts taken", size, err, res, b.taken, b.parts-parts)
 		}
 	}
@@ -183,7 +183,7 @@ func TestETags(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || b.begun != 1 || sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
+		if err != nil || b.begun != 1 || sha256.Sum256(b.storedObject("/bucket/p00.jpg")) != sums["p00.jpg"] {
 			t.Errorf("%s: %v, %d uploads", how, err, b.begun)
 		}
 	}

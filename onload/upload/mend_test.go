@@ -168,7 +168,7 @@ func TestJoinTakesLong(t *testing.T) {
 			b.ServeHTTP(w, r)
 		}, 8 * unit.Mbps}}}
 		if _, err := Send(t.Context(), cfg); err != nil || joins != 1 ||
-			sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
+			sha256.Sum256(b.storedObject("/bucket/p00.jpg")) != sums["p00.jpg"] {
 			t.Errorf("%v, %d times", err, joins)
 		}
 	})

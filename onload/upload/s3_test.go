@@ -40,6 +40,13 @@ func newBucket(t *testing.T) *bucket {
 	return &bucket{t: t, objects: map[string][]byte{}, etags: map[string]string{}, uploads: map[string]map[int][]byte{}}
 }
 
+// storedObject returns an object. A request that was overtaken may still be under way.
+func (b *bucket) storedObject(name string) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.objects[name]
+}
+
 // escapeStrictly escapes a path as S3 signs it: AWS's "UriEncode".
 func escapeStrictly(path string) (s string) {
 	for _, c := range []byte(path) {
@@ -262,7 +269,7 @@ func TestS3(t *testing.T) {
 				t.Fatal(err)
 			}
 			for name, sum := range sums {
-				if sha256.Sum256(b.objects["/bucket/a b/"+name]) != sum {
+				if sha256.Sum256(b.storedObject("/bucket/a b/"+name)) != sum {
 					t.Errorf("%s is another", name)
 				}
 			}
@@ -318,7 +325,7 @@ func TestS3GoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg.Journal.Close()
-		if b.parts != 3 || sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
+		if b.parts != 3 || sha256.Sum256(b.storedObject("/bucket/p00.jpg")) != sums["p00.jpg"] {
 			t.Errorf("%d parts were sent", b.parts)
 		}
 	}
@@ -334,12 +341,12 @@ func TestS3Names(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, sum := range sums {
-		if sha256.Sum256(b.objects["/bucket/a+b@c/"+name]) != sum {
+		if sha256.Sum256(b.storedObject("/bucket/a+b@c/"+name)) != sum {
 			t.Errorf("%s is another", name)
 		}
 	}
 	cfg.Target.URL, cfg.Files = strings.Replace(cfg.Target.URL, "a+b@c/", "one+two.jpg", 1), files[:1]
-	if _, err := Send(t.Context(), cfg); err != nil || b.objects["/bucket/one+two.jpg"] == nil {
+	if _, err := Send(t.Context(), cfg); err != nil || b.storedObject("/bucket/one+two.jpg") == nil {
 		t.Error(err)
 	}
 }
