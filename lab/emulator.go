@@ -140,7 +140,7 @@ func (e *emulator) runEmulatorLoop() {
 
 // raiseRuntimeMonitor gives the scheduling of the emulator's thread to the thread of Go's runtime that
 // looks at threads in system calls (sysmon). While it looks at one, that thread spins at the end of its
-// call (setBlockOnExitSyscall in runtime/proc.go, since Go 1.26). A real-time thread that has preempted
+// call (setBlockOnExitSyscall, since Go 1.26). A real-time thread that has preempted
 // sysmon on its processor would spin until sysmon moves to another one: for milliseconds, and up to
 // 0.95 s if none is idle. With one priority, neither preempts the other.
 //

@@ -28,8 +28,8 @@ const (
 // rowH0Handoffs compares the times of two carriers' handoffs, generated and recorded, with
 // independent ones.
 func rowH0Handoffs() Row {
-	r := newRailRow("h0", "handoffs of two carriers", fmt.Sprintf("Computed without transfers: handoffs of a train and of "+
-		"a car, %v in each repetition, and those of the recorded drives. Independent means the other carrier's "+
+	r := newRailRow("h0", "handoffs of two carriers", fmt.Sprintf("Computed without transfers: handoffs of a train and "+
+		"of a car, %v in each repetition, and those of the recorded drives. Independent means the other carrier's "+
 		"handoffs half of the time later. --traces takes all recorded drives in DIR/twocarrier-drive/handovers, if there "+
 		"are any.", h0Length))
 	r.Judged = h0Scheme

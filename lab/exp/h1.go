@@ -118,13 +118,14 @@ func rowH1SmallFiles() Row {
 	r := newRailRow("h1", "completion of small files", fmt.Sprintf("%d downloads of each size at 300 km/h, %d at rest, "+
 		"each over a connection of its own, about %v apart. One session of a scheme carries them; mpbond's subflows stay "+
 		"up between them. A download has a handoff if one overlaps the time that the slower carrier needs without it. "+
-		"Changes are 100 times the logarithm of the ratio to the same download of the other scheme. The better carrier is that of "+
-		"the least median; for quantiles, of the least quantile.",
+		"Changes are 100 times the logarithm of the ratio to the same download of the other scheme. The better carrier "+
+		"is that of the least median; for quantiles, of the least quantile.",
 		h1Reps*h1Starts, h1Reps*h1StaticStarts, h1Interval))
 	r.Metrics = []Metric{quantileMetric("median", 0.5), quantileMetric("95 % point", 0.95), quantileMetric("longest", 1)}
 	r.cellsOf = func(seed uint64) (all []Cell) {
 		for _, c := range h1Cells() {
-			all = append(all, Cell{Name: c.name, Schemes: railSchemes, Reps: h1Reps, MaxReps: h1Reps, Stride: h1Stride, Quick: c.quick,
+			all = append(all, Cell{Name: c.name, Schemes: railSchemes, Reps: h1Reps, MaxReps: h1Reps, Stride: h1Stride,
+				Quick:   c.quick,
 				Network: func(seed uint64) (*lab.Topology, error) { return c.rides(seed).buildTopology() },
 				App:     c.script})
 		}

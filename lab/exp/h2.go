@@ -119,8 +119,8 @@ func rowH2MeanRates() Row {
 	r.Metrics = []Metric{Rate, LongestGap, LinkShare(railLinkM)}
 	for _, c := range h2Cells() {
 		mean := c.travel.Down[0] + c.travel.Down[1]
-		r.Cells = append(r.Cells, Cell{Name: c.name, Schemes: railSchemes, Reps: c.reps, MaxReps: c.reps, Quick: c.quick, Stride: h2Length,
-			Length: h2Length, Size: h2Headroom * mean.Bytes(h2Length),
+		r.Cells = append(r.Cells, Cell{Name: c.name, Schemes: railSchemes, Reps: c.reps, MaxReps: c.reps, Quick: c.quick,
+			Stride: h2Length, Length: h2Length, Size: h2Headroom * mean.Bytes(h2Length),
 			Network: func(seed uint64) (*lab.Topology, error) { return c.rides(seed).buildTopology() }})
 		for _, scheme := range railPublished {
 			for _, k := range ratioKinds {
@@ -146,8 +146,8 @@ func rowH2MeanRates() Row {
 			AimAtLeast, func(d Data) []float64 { return d.Changes(atSpeed, [2]string{railOurs, other}, Rate) }))
 	}
 	r.pointsOf = func(seed uint64) []Point {
-		return []Point{{What: "R_better of mpbond is surely above 1 in each group of at least two downloads", Unit: "times", Low: 1, High: 1,
-			PublishedText: "all (claimed)", Aim: AimAtLeast,
+		return []Point{{What: "R_better of mpbond is surely above 1 in each group of at least two downloads", Unit: "times",
+			Low: 1, High: 1, PublishedText: "all (claimed)", Aim: AimAtLeast,
 			Cases: func(d Data) []Case { return h2Cells()[0].betterCases(d, seed) }}}
 	}
 	r.tables = h2Tables
@@ -212,8 +212,8 @@ func rowH4Balance() Row {
 		r.Points = append(r.Points, Point{What: atSpeed + ": D_balance of " + scheme, Unit: "%", Low: 100, High: 100,
 			PublishedText: "about 1", Aim: AimNear, Of: func(d Data) []float64 { return d.Values(cell, scheme, balance) }})
 	}
-	r.Points = append(r.Points, railLimit(atSpeed+": share of M with "+railOurs+", away from the links' own ratio", "%", 10,
-		AimAtMost, func(d Data) (all []float64) {
+	r.Points = append(r.Points, railLimit(atSpeed+": share of M with "+railOurs+", away from the links' own ratio", "%",
+		10, AimAtMost, func(d Data) (all []float64) {
 			for _, x := range d.countedResults(cell, railOurs) {
 				if v, ok := d.awayFromLinks(cell, x); ok {
 					all = append(all, v)

@@ -19,9 +19,9 @@ const (
 // rowH8Drives returns row h8: recorded drives with two carriers.
 func rowH8Drives() Row {
 	r := newRailRow("h8", "recorded drives", "")
-	r.Setup = fmt.Sprintf("%v of each drive that comes with the program, by the rates of both carriers that were recorded "+
-		"in a car, at most 40 Mbit/s. They contain the handoffs. The other direction has a tenth of the mean rate, at "+
-		"least 1 Mbit/s. Round trips are 60 and 80 ms.", h8Length)
+	r.Setup = fmt.Sprintf("%v of each drive that comes with the program, by the rates of both carriers that were "+
+		"recorded in a car, at most 40 Mbit/s. They contain the handoffs. The other direction has a tenth of the mean "+
+		"rate, at least 1 Mbit/s. Round trips are 60 and 80 ms.", h8Length)
 	r.NotCovered = "nothing is published of these drives: the limits are our requirements"
 	r.isUnpublished = true
 	r.Metrics = []Metric{Rate, BoundShare, LongestGap}

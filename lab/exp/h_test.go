@@ -18,8 +18,8 @@ import (
 
 // railResult returns a transfer of h2 with a rate in Mbit/s and bytes by link.
 func railResult(scheme string, rep int, mbps float64, m, u unit.Bytes) lab.Result {
-	return lab.Result{Scheme: scheme, Rep: rep, Streams: 1, Bytes: unit.Bytes(mbps * 1e6 / 8 * 100), Seconds: 100, SHA: true,
-		Links: map[string]unit.Bytes{railLinkM: m, railLinkU: u}}
+	return lab.Result{Scheme: scheme, Rep: rep, Streams: 1, Bytes: unit.Bytes(mbps * 1e6 / 8 * 100), Seconds: 100,
+		SHA: true, Links: map[string]unit.Bytes{railLinkM: m, railLinkU: u}}
 }
 
 // TestRailRatios: the ratios are relative to the carriers of the same repetition, and a repetition

@@ -113,7 +113,8 @@ func FactsOf(pairs [][Carriers]Record) (f Facts) {
 	n := float64(f.Handoffs)
 	slices.Sort(lengths)
 	slices.Sort(intervals)
-	f.Interval, f.MedianLength, f.Longest = total/time.Duration(f.Handoffs), lengths[len(lengths)/2], lengths[len(lengths)-1]
+	f.Interval = total / time.Duration(f.Handoffs)
+	f.MedianLength, f.Longest = lengths[len(lengths)/2], lengths[len(lengths)-1]
 	if len(intervals) > 0 {
 		f.MedianInterval = intervals[len(intervals)/2]
 	}
