@@ -29,6 +29,7 @@ var defaultSysctls = [][2]string{
 	{"net.ipv4.tcp_rmem", "4096 131072 16777216"},
 	{"net.ipv4.tcp_wmem", "4096 65536 16777216"},
 	{"net.mptcp.enabled", "1"},
+	{"net.mptcp.blackhole_timeout", "0"}, // otherwise one lost SYN turns MPTCP off for an hour (since Linux 6.12)
 	{"net.ipv4.conf.all.rp_filter", "0"}, // several paths to one destination are wanted
 	{"net.ipv4.conf.default.rp_filter", "0"},
 	{"net.ipv6.conf.all.disable_ipv6", "0"},

@@ -109,8 +109,9 @@ func railSetup() string {
 		"a handoff each 11 s, of which 12 %% fail for 1.5 to 6 s. A verdict on a sign holds for these handoffs. ",
 		vary.HighSpeedTrain.Down[0], vary.HighSpeedTrain.Down[1], vary.HighSpeedTrain.Up[0], vary.HighSpeedTrain.Up[1],
 		vary.Parked.Down[0], vary.Parked.Down[1]) +
-		"Kernel MPTCP has the scheduler of the present kernel, not the least round trip of 2017's; LIA and OLIA are BPF " +
-		"programs, where this machine's kernel accepts them."
+		"Kernel MPTCP has the scheduler of the present kernel, not the least round trip of 2017's. It is kept from " +
+		"turning itself off after a connection that could not begin with it. LIA and OLIA are BPF programs, where this " +
+		"machine's kernel accepts them."
 }
 
 // railNotCovered is what no row of rails covers.
