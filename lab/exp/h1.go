@@ -62,24 +62,24 @@ func h1Cells() (all []h1Cell) {
 // isAtSpeed reports whether the device moves.
 func (c h1Cell) isAtSpeed() bool { return strings.HasPrefix(c.name, atSpeed) }
 
-// starts returns the downloads of a repetition.
-func (c h1Cell) starts() int {
+// startsPerRepetition returns the downloads of a repetition.
+func (c h1Cell) startsPerRepetition() int {
 	if c.isAtSpeed() {
 		return h1Starts
 	}
 	return h1StaticStarts
 }
 
-// rides draws the rides of the cell.
-func (c h1Cell) rides(seed uint64) railRides {
+// drawCellRides draws the rides of the cell.
+func (c h1Cell) drawCellRides(seed uint64) railRides {
 	return drawRides(seed, "h1/"+c.name, c.travel, h1Reps*h1Stride+time.Minute)
 }
 
-// script returns the downloads of a repetition, the same for all schemes.
-func (c h1Cell) script(seed uint64, rep int) app.Script {
+// downloadScript returns the downloads of a repetition, the same for all schemes.
+func (c h1Cell) downloadScript(seed uint64, rep int) app.Script {
 	random := rand.New(rand.NewPCG(seed, 2300+uint64(rep)))
 	s := app.Script{App: "small files", Connections: h1Connections, IsCold: true}
-	for i := range c.starts() {
+	for i := range c.startsPerRepetition() {
 		at := time.Duration(i)*h1Interval + time.Duration(random.Float64()*float64(h1Interval)*2/3)
 		s.Requests = append(s.Requests, app.Request{Down: c.size, At: at})
 	}
@@ -89,7 +89,7 @@ func (c h1Cell) script(seed uint64, rep int) app.Script {
 // classes returns the handoff class of each download by repetition: by the handoffs from its start
 // until the slower carrier would have carried it without one. So it does not depend on a scheme.
 func (c h1Cell) classes(seed uint64) (all [][]int) {
-	rides := c.rides(seed)
+	rides := c.drawCellRides(seed)
 	for rep := range h1Reps {
 		all = append(all, c.classesIn(rides, seed, rep))
 	}
@@ -100,7 +100,7 @@ func (c h1Cell) classes(seed uint64) (all [][]int) {
 func (c h1Cell) classesIn(rides railRides, seed uint64, rep int) (all []int) {
 	slowest := slices.Min(c.travel.Down[:])
 	takes := slowest.Time(c.size) + 4*slices.Max(railDelays[:])
-	for _, r := range c.script(seed, rep).Requests {
+	for _, r := range c.downloadScript(seed, rep).Requests {
 		from := time.Duration(rep)*h1Stride + r.At
 		class := 0
 		for carrier := range vary.Carriers {
@@ -126,14 +126,14 @@ func rowH1SmallFiles() Row {
 		for _, c := range h1Cells() {
 			all = append(all, Cell{Name: c.name, Schemes: railSchemes, Reps: h1Reps, MaxReps: h1Reps, Stride: h1Stride,
 				Quick:   c.quick,
-				Network: func(seed uint64) (*lab.Topology, error) { return c.rides(seed).buildTopology() },
-				App:     c.script})
+				Network: func(seed uint64) (*lab.Topology, error) { return c.drawCellRides(seed).buildTopology() },
+				App:     c.downloadScript})
 		}
 		return all
 	}
 	r.pointsOf = func(seed uint64) (all []Point) {
 		for i, s := range h1Sizes {
-			all = append(all, h1Cells()[i].points(seed, s.p95, s.p99)...)
+			all = append(all, h1Cells()[i].sizePoints(seed, s.p95, s.p99)...)
 		}
 		return all
 	}
@@ -198,7 +198,7 @@ func (c h1Cell) timeChanges(d Data, by [][]int, scheme string, others []string, 
 
 // downloadTimes returns the time of each download of a session, 0 of those that were not complete.
 func (c h1Cell) downloadTimes(r lab.Result) (all []float64) {
-	if r.App == nil || len(r.App.Requests) > c.starts() {
+	if r.App == nil || len(r.App.Requests) > c.startsPerRepetition() {
 		return nil
 	}
 	for _, o := range r.App.Requests {
@@ -207,9 +207,9 @@ func (c h1Cell) downloadTimes(r lab.Result) (all []float64) {
 	return all
 }
 
-// points returns the published points of a size at speed, and mpbond's limits. A handoff on one carrier
+// sizePoints returns the published points of a size at speed, and mpbond's limits. A handoff on one carrier
 // makes it slower, so MPTCP is compared with it.
-func (c h1Cell) points(seed uint64, p95, p99 float64) (all []Point) {
+func (c h1Cell) sizePoints(seed uint64, p95, p99 float64) (all []Point) {
 	by := sync.OnceValue(func() [][]int { return c.classes(seed) })
 	for _, scheme := range railPublished {
 		for carrier, link := range []string{railM, railU} {

@@ -48,14 +48,14 @@ func h2Cells() (all []h2Cell) {
 	return all
 }
 
-// rides draws the rides of the cell.
-func (c h2Cell) rides(seed uint64) railRides {
+// drawCellRides draws the rides of the cell.
+func (c h2Cell) drawCellRides(seed uint64) railRides {
 	return drawRides(seed, "h2/"+c.name, c.travel, time.Duration(c.reps)*h2Length+time.Minute)
 }
 
-// groups returns the index of the group of each repetition.
-func (c h2Cell) groups(seed uint64) (all []int) {
-	rides := c.rides(seed)
+// handoffGroups returns the index of the group of each repetition.
+func (c h2Cell) handoffGroups(seed uint64) (all []int) {
+	rides := c.drawCellRides(seed)
 	for rep := range c.reps {
 		from, n := time.Duration(rep)*h2Length, 0
 		for carrier := range vary.Carriers {
@@ -121,7 +121,7 @@ func rowH2MeanRates() Row {
 		mean := c.travel.Down[0] + c.travel.Down[1]
 		r.Cells = append(r.Cells, Cell{Name: c.name, Schemes: railSchemes, Reps: c.reps, MaxReps: c.reps, Quick: c.quick,
 			Stride: h2Length, Length: h2Length, Size: h2Headroom * mean.Bytes(h2Length),
-			Network: func(seed uint64) (*lab.Topology, error) { return c.rides(seed).buildTopology() }})
+			Network: func(seed uint64) (*lab.Topology, error) { return c.drawCellRides(seed).buildTopology() }})
 		for _, scheme := range railPublished {
 			for _, k := range ratioKinds {
 				r.Points = append(r.Points, railSignPoint(fmt.Sprintf("%s: %s of %s, less 1", c.name, k.name, scheme), k.sign,
@@ -159,7 +159,7 @@ func (c h2Cell) betterCases(d Data, seed uint64) (all []Case) {
 	if len(d.railRatiosOf(c.name, railOurs)) == 0 {
 		return []Case{{Cell: c.name, Missing: true}}
 	}
-	groups := c.groups(seed)
+	groups := c.handoffGroups(seed)
 	for i, g := range h2Groups {
 		s := Summarize(d.ratioValues(c.name, railOurs, ratioKinds[1].of, func(rep int) bool {
 			return rep < c.reps && groups[rep] == i
@@ -178,7 +178,7 @@ func h2Tables(rec Record) []Table {
 	t := Table{Title: "Mean rates by the number of handoffs of a carrier", Head: []string{"cell", "handoffs", "scheme",
 		"downloads", "Mbit/s", "R_poorer", "R_better", "R_total"}}
 	for _, c := range h2Cells() {
-		groups := c.groups(rec.Seed)
+		groups := c.handoffGroups(rec.Seed)
 		for i, g := range h2Groups {
 			in := func(rep int) bool { return rep < c.reps && groups[rep] == i }
 			for _, scheme := range railSchemes {

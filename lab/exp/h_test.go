@@ -77,7 +77,7 @@ func TestRailVerdicts(t *testing.T) {
 // TestHandoffClasses: a download has the classes of the handoffs that overlap it, whatever the scheme.
 func TestHandoffClasses(t *testing.T) {
 	c := h1Cells()[1]
-	rides, script, classes := c.rides(7), c.script(7, 2), c.classes(7)[2]
+	rides, script, classes := c.drawCellRides(7), c.downloadScript(7, 2), c.classes(7)[2]
 	seen := map[int]int{}
 	for i, class := range classes {
 		from := 2*h1Stride + script.Requests[i].At
@@ -104,7 +104,7 @@ func TestSmallFiles(t *testing.T) {
 	classes := by[0]
 	session := func(scheme string, seconds func(class int) float64) lab.Result {
 		l := &app.Log{Seconds: 1000}
-		for i, r := range c.script(1, 0).Requests {
+		for i, r := range c.downloadScript(1, 0).Requests {
 			start := r.At.Seconds()
 			l.Requests = append(l.Requests, app.Outcome{Start: start, FirstByte: start, End: start + seconds(classes[i]),
 				Down: r.Down})

@@ -47,8 +47,8 @@ func (p Profile) lostShare(at, step time.Duration) (share float64) {
 	return min(share, 1)
 }
 
-// length returns how long the record lasts.
-func (x Record) length() time.Duration { return time.Duration(len(x.Rates)) * FactStep }
+// totalTime returns how long the record lasts.
+func (x Record) totalTime() time.Duration { return time.Duration(len(x.Rates)) * FactStep }
 
 // Facts describe handoffs and what surrounds them.
 type Facts struct {
@@ -91,7 +91,7 @@ func FactsOf(pairs [][Carriers]Record) (f Facts) {
 	for _, pair := range pairs {
 		for c, x := range pair {
 			other := pair[1-c]
-			total += x.length()
+			total += x.totalTime()
 			for i, h := range x.Handoffs {
 				lengths = append(lengths, h.Length)
 				if i > 0 {
@@ -150,7 +150,7 @@ func (x Record) hasHandoffWithin(at, limit time.Duration) bool {
 
 // shifted returns the handoffs as if the record had begun in its middle.
 func (x Record) shifted() (y Record) {
-	length := max(x.length(), FactStep)
+	length := max(x.totalTime(), FactStep)
 	for _, h := range x.Handoffs {
 		y.Handoffs = append(y.Handoffs, Gap{(h.From + length/2) % length, h.Length})
 	}

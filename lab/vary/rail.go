@@ -248,7 +248,7 @@ func newTrack(rng *rand.Rand, speeds []float64) *track {
 	x.position = rng.Float64() * mastFar
 	x.filtered = make([]float64, len(x.masts))
 	for i := range x.masts {
-		x.filtered[i] = x.power(i)
+		x.filtered[i] = x.receivedPower(i)
 		if x.filtered[i] > x.filtered[x.serving] {
 			x.serving = i
 		}
@@ -256,8 +256,8 @@ func newTrack(rng *rand.Rand, speeds []float64) *track {
 	return x
 }
 
-// heard returns the masts that are heard: [from, to).
-func (x *track) heard() (from, to int) {
+// mastsInRange returns the masts that are heard: [from, to).
+func (x *track) mastsInRange() (from, to int) {
 	for from = 0; from < len(x.masts) && x.masts[from] < x.position-mastRange*mastNear; from++ {
 	}
 	for to = from; to < len(x.masts) && x.masts[to] < x.position+mastRange*mastNear; to++ {
@@ -265,8 +265,8 @@ func (x *track) heard() (from, to int) {
 	return from, to
 }
 
-// power returns the RSRP of a mast in dBm.
-func (x *track) power(i int) float64 {
+// receivedPower returns the RSRP of a mast in dBm.
+func (x *track) receivedPower(i int) float64 {
 	km := math.Hypot(x.masts[i]-x.position, mastOffset) / 1000
 	shadow := math.Sqrt(shadowCommon)*x.common + math.Sqrt(1-shadowCommon)*x.shadows[i]
 	return mastPower - wallLoss - lossAt1km - lossSlope*math.Log10(km) + shadowSigma*shadow
@@ -279,11 +279,11 @@ func (x *track) advance(speed float64) {
 	keep := math.Exp(-move / shadowDistance)
 	draw := func(v float64) float64 { return keep*v + math.Sqrt(1-keep*keep)*x.rng.NormFloat64() }
 	keepFiltered := math.Exp(-railTick.Seconds() / filterTime.Seconds())
-	from, to := x.heard()
+	from, to := x.mastsInRange()
 	x.common = draw(x.common)
 	for i := from; i < to; i++ {
 		x.shadows[i] = draw(x.shadows[i])
-		x.filtered[i] = keepFiltered*x.filtered[i] + (1-keepFiltered)*x.power(i)
+		x.filtered[i] = keepFiltered*x.filtered[i] + (1-keepFiltered)*x.receivedPower(i)
 	}
 	keepLoad := math.Exp(-railTick.Seconds() / loadTime.Seconds())
 	x.load = keepLoad*x.load + math.Sqrt(1-keepLoad*keepLoad)*x.rng.NormFloat64()
@@ -293,7 +293,7 @@ func (x *track) advance(speed float64) {
 // strongest.
 func (x *track) strongestOther() int {
 	best := -1
-	for i, to := x.heard(); i < to; i++ {
+	for i, to := x.mastsInRange(); i < to; i++ {
 		if i != x.serving && (best < 0 || x.filtered[i] > x.filtered[best]) {
 			best = i
 		}
@@ -316,12 +316,12 @@ func (x *track) triggersHandoff(best int) bool {
 func (x *track) rateShare(moves bool) float64 {
 	linear := func(db float64) float64 { return math.Pow(10, db/10) }
 	others := linear(noisePower)
-	for i, to := x.heard(); i < to; i++ {
+	for i, to := x.mastsInRange(); i < to; i++ {
 		if i != x.serving {
-			others += neighbourLoad * linear(x.power(i))
+			others += neighbourLoad * linear(x.receivedPower(i))
 		}
 	}
-	sinr := linear(x.power(x.serving)) / others
+	sinr := linear(x.receivedPower(x.serving)) / others
 	if moves && sinr < linear(outOfSync) {
 		return 0
 	}
