@@ -106,7 +106,7 @@ func (r railRides) countHandoffs(carrier int, from, to time.Duration) (n int) {
 func railSetup() string {
 	return fmt.Sprintf("A device with two carriers, M and U, on a train past masts (lab/vary/rail.go), and at rest. "+
 		"Our assumptions: %v and %v down, %v and %v up at 300 km/h, %v and %v down at rest, round trips of 60 and 80 ms, "+
-		"a handoff each 11 s, of which 12 %% fail for 1.5 to 6 s. A verdict on a sign holds for these handoffs. ",
+		"a handoff each 11 s. 12 %% of the handoffs fail and take 1.5 to 6 s. A verdict on a sign holds for these handoffs. ",
 		vary.HighSpeedTrain.Down[0], vary.HighSpeedTrain.Down[1], vary.HighSpeedTrain.Up[0], vary.HighSpeedTrain.Up[1],
 		vary.Parked.Down[0], vary.Parked.Down[1]) +
 		"Kernel MPTCP has the scheduler of the present kernel, not the least round trip of 2017's. It is kept from " +
@@ -114,7 +114,7 @@ func railSetup() string {
 		"machine's kernel accepts them."
 }
 
-// railNotCovered is what no row of rails covers.
+// railNotCovered names the parts of the study that all rows of rails leave out.
 const railNotCovered = "the railway, its carriers and cells of 2017, and the kernel of that time"
 
 // newRailRow returns a row of the study.
@@ -123,7 +123,7 @@ func newRailRow(id, title, setup string) Row {
 		Setup: railSetup() + " " + setup, NotCovered: railNotCovered}
 }
 
-// railSignPoint returns a point about a percentage of which the study publishes the sign.
+// railSignPoint returns a point about a percentage whose sign the study publishes.
 func railSignPoint(what string, sign float64, published string, of func(Data) []float64) Point {
 	return Point{What: what, Unit: "%", Low: sign, High: sign, PublishedText: published, Aim: AimSign, Of: of}
 }

@@ -151,8 +151,8 @@ func quantileMetric(name string, share float64) Metric {
 	}}
 }
 
-// classTimes returns the times of a scheme's downloads of some handoff classes, or of all. by is what
-// classes returns.
+// classTimes returns the times of a scheme's downloads of some handoff classes, or of all. by holds
+// the class of each download by repetition.
 func (c h1Cell) classTimes(d Data, by [][]int, scheme string, classes ...int) (all []float64) {
 	for _, r := range d.countedResults(c.name, scheme) {
 		if r.Rep >= len(by) {

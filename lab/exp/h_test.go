@@ -3,8 +3,12 @@
 package exp
 
 import (
+	"bytes"
+	"compress/gzip"
 	"math"
 	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -148,6 +152,49 @@ func TestRailNetworks(t *testing.T) {
 					t.Errorf("%s, %s: outages of %s: %v", r.ID, c.Name, name, outages)
 				}
 			}
+		}
+	}
+}
+
+// TestHandoverFiles: a run whose clock goes back is omitted, handoffs are sorted, and what began before
+// the run or belongs to no run does not count.
+func TestHandoverFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if filepath.Ext(name) == ".gz" {
+			z := gzip.NewWriter(&b)
+			_, _ = z.Write([]byte(text))
+			z.Close()
+		} else {
+			b.WriteString(text)
+		}
+		if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(handoverRateFile, "run,carrier,t_s,mbps,tech\na,att,0.0,1,x\na,att,1.0,2,x\na,vz,0.0,3,x\n"+
+		"b,att,0.0,1,x\nb,att,5.0,1,x\nb,att,0.0,1,x\nb,vz,0.0,1,x\nc,att,0.0,1,x\n")
+	write(handoverFile, "run,carrier,start_s,length_ms\na,att,2.5,40\na,att,0.5,60\na,att,-0.2,50\nz,vz,1,50\n")
+	pairs, err := readHandoverRuns(dir)
+	if err != nil || len(pairs) != 1 {
+		t.Fatalf("%d runs, %v", len(pairs), err)
+	}
+	want := vary.Record{Rates: []unit.Rate{1e6, 2e6, 2e6}, Handoffs: []vary.Gap{{From: 500 * time.Millisecond,
+		Length: 60 * time.Millisecond}, {From: 2500 * time.Millisecond, Length: 40 * time.Millisecond}}}
+	if !reflect.DeepEqual(pairs[0][0], want) {
+		t.Errorf("%+v, want %+v", pairs[0][0], want)
+	}
+	for _, bad := range []string{"run,carrier,start_s\n", "run,carrier,start_s,length_ms\na,att,x,40\n",
+		"run,carrier,start_s,length_ms\na,o2,1,40\n", ""} {
+		write(handoverFile, bad)
+		if _, err := readHandoverRuns(dir); err == nil {
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 }

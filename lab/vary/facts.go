@@ -13,8 +13,8 @@ import (
 // FactStep is the step of the rates of a Record.
 const FactStep = 500 * time.Millisecond
 
-// Record is what one carrier's link did for a time, generated or measured: its handoffs in order,
-// and its rate in steps of FactStep.
+// Record holds the handoffs of one carrier's link in order, and its rates in steps of FactStep. They
+// are generated or measured.
 type Record struct {
 	Handoffs []Gap
 	Rates    []unit.Rate
@@ -98,8 +98,12 @@ func FactsOf(pairs [][Carriers]Record) (f Facts) {
 					intervals = append(intervals, h.From-x.Handoffs[i-1].From)
 				}
 				for k, limit := range CoincidenceTimes {
-					f.Coincide[k] += count(other.hasHandoffWithin(h.From, limit))
-					f.Independent[k] += count(other.shifted().hasHandoffWithin(h.From, limit))
+					if other.hasHandoffWithin(h.From, limit) {
+						f.Coincide[k]++
+					}
+					if other.shifted().hasHandoffWithin(h.From, limit) {
+						f.Independent[k]++
+					}
 				}
 			}
 			x.addRatesAround(&around, &before)
@@ -119,8 +123,12 @@ func FactsOf(pairs [][Carriers]Record) (f Facts) {
 		f.MedianInterval = intervals[len(intervals)/2]
 	}
 	for _, l := range lengths {
-		f.Over200ms += count(l > 200*time.Millisecond) / n
-		f.Over500ms += count(l > 500*time.Millisecond) / n
+		if l > 200*time.Millisecond {
+			f.Over200ms += 1 / n
+		}
+		if l > 500*time.Millisecond {
+			f.Over500ms += 1 / n
+		}
 	}
 	for k := range CoincidenceTimes {
 		f.Coincide[k] /= n
@@ -133,14 +141,6 @@ func FactsOf(pairs [][Carriers]Record) (f Facts) {
 		f.StallInterval, f.StallsNear = total/time.Duration(stalls), float64(near)/float64(stalls)
 	}
 	return f
-}
-
-// count returns 1 for true.
-func count(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
 }
 
 // hasHandoffWithin reports whether a handoff begins within a limit of a time.

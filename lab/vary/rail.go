@@ -48,19 +48,13 @@ var (
 		Down: [Carriers]unit.Rate{20 * unit.Mbps, 15 * unit.Mbps}, Up: [Carriers]unit.Rate{8 * unit.Mbps, 6 * unit.Mbps}}
 )
 
-// WithFailures returns the travel with another share of long handoffs.
-func (t Travel) WithFailures(share float64) Travel {
-	t.LongShare = share
-	return t
-}
-
 // Handoff is a change of the serving mast.
 type Handoff struct {
 	Gap
 	Failed bool // everything sent meanwhile is lost; otherwise the link holds its queue
 }
 
-// Signal is what a modem reports at a time. Powers are RSRP (3GPP TS 36.214, 5.1.1).
+// Signal is one report of a modem. Powers are RSRP (3GPP TS 36.214, 5.1.1).
 type Signal struct {
 	At                 time.Duration
 	Serving, Neighbour float64 // dBm; Neighbour is the strongest other mast's
@@ -68,7 +62,7 @@ type Signal struct {
 	Speed              float64 // m/s
 }
 
-// Ride is what the link of one carrier does on a journey.
+// Ride describes the link of one carrier on a journey.
 type Ride struct {
 	Down, Up Profile
 	Handoffs []Handoff

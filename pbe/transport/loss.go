@@ -394,6 +394,6 @@ func (d *lossDetector) resetMeasurements() (lost []numberedPacket) {
 	}
 	d.missing, d.unreportedLoss = d.missing[:0], cc.Loss{}
 	d.rtt, d.reorderThreshold = rttEstimator{}, packetThreshold
-	d.lossTime, d.ptoCount, d.outage = 0, 0, outage{}
+	d.lossTime, d.ptoCount = 0, 0
 	return d.lostPackets
 }

@@ -218,6 +218,8 @@ func TestDetectorOutage(t *testing.T) {
 			if wait := at - now; probes > 0 && !c.noData && now-begin < outageProbeTime &&
 				wait != max(outageProbeInterval, d.rtt.smoothed) {
 				t.Errorf("%s: probe %d after %v", what, probes, wait)
+			} else if c.noData && probes == 4 && wait < 3*outageProbeInterval {
+				t.Errorf("%s: probe %d after %v: the timeout does not double", what, probes, wait)
 			}
 			now = at
 			d.onProbeTimeout(now)
