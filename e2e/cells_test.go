@@ -219,15 +219,25 @@ func TestCells(t *testing.T) {
 	if _, err := n.Lab.Stats(true); err != nil { // resets the lateness
 		t.Fatal(err)
 	}
-	stopCounting := countQueued(t, truth, "lte")
-	begin := time.Now()
-	const size = 6 * mb
-	n.download(size)
-	took, queue := time.Since(begin), stopCounting()
-	stats, err = n.Lab.Stats(false)
-	t.Logf("%d MB at %v; a queue for %d ms, a deep one for %d; lateness %+v; %v", size/mb, unit.RateOf(size, took),
-		queue.queued, queue.deep, stats.Lateness, err)
-	if err != nil || queue.queued < 500 {
+	// Where processor time is short, programs and not the cell limit the rate, and nothing waits in
+	// the cell: more downloads then fill it often enough to judge.
+	const size, fewest, maxDownloads = 6 * mb, 500, 5
+	var queue queueCount
+	for range maxDownloads {
+		stopCounting := countQueued(t, truth, "lte")
+		begin := time.Now()
+		n.download(size)
+		took, more := time.Since(begin), stopCounting()
+		stats, err = n.Lab.Stats(false)
+		t.Logf("%d MB at %v; a queue for %d ms, a deep one for %d; lateness %+v; %v", size/mb,
+			unit.RateOf(size, took), more.queued, more.deep, stats.Lateness, err)
+		queue.queued += more.queued
+		queue.deep += more.deep
+		if err != nil || queue.queued >= fewest {
+			break
+		}
+	}
+	if err != nil || queue.queued < fewest {
 		t.Errorf("the network reported %d subframes with a queue: %v", queue.queued, err)
 	} else if queue.deep > queue.queued/5 {
 		t.Errorf("the queue was deep for %d of %d subframes", queue.deep, queue.queued)
