@@ -175,6 +175,8 @@ type Subflow struct {
 	Resumed  int    `json:"resumed,omitempty"`
 	Migrated int    `json:"migrated,omitempty"`
 	Waiting  int    `json:"pipes_waiting,omitempty"`
+	// ExpectedStallMs is by how much a handoff that is forecast delays what is sent now, on average.
+	ExpectedStallMs float64 `json:"expected_stall_ms,omitempty"`
 	// LastData is when the last new stream byte arrived.
 	LastData  time.Time `json:"last_data,omitzero"`
 	LastError string    `json:"last_error,omitempty"`

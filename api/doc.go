@@ -8,6 +8,7 @@
 //	lists.go   devices, pipes, subflows and streams one by one, and events
 //	trouble.go why something does not work
 //	facts.go   battery, heat and link of a device
+//	handoffs.go handoffs of its mobile links
 //	pairing.go codes by which devices are paired
 //	plots.go   values over time, for pictures
 //	usage.go   what links carried, by day and month

@@ -15,6 +15,20 @@ type Facts struct {
 	Link          string   `json:"link,omitempty" toml:"link"`
 	Metered       *bool    `json:"metered,omitempty" toml:"metered"`               // that link's data costs money
 	SignalPercent *float64 `json:"signal_percent,omitempty" toml:"signal_percent"` // of that link
+	// Cells are the mobile cells that serve links, by the name of their interface; "" is the link to the
+	// Internet, whatever its name. Handoffs are forecast from reports that come about once a second; one
+	// counts for 2.5 s.
+	Cells map[string]ServingCell `json:"cells,omitempty" toml:"cells"`
+}
+
+// ServingCell is what a modem reports of the mobile cell that serves its link. Omitted fields are unknown.
+type ServingCell struct {
+	// RSRPDBm is the reference signal received power of the cell (3GPP TS 36.214), -156 to -20 dBm, and
+	// NeighbourRSRPDBm that of the strongest other cell.
+	RSRPDBm          *float64 `json:"rsrp_dbm,omitempty" toml:"rsrp_dbm"`
+	NeighbourRSRPDBm *float64 `json:"neighbour_rsrp_dbm,omitempty" toml:"neighbour_rsrp_dbm"`
+	Cell             string   `json:"cell,omitempty" toml:"cell"`           // its identity, at most 64 characters
+	SpeedKmh         *float64 `json:"speed_kmh,omitempty" toml:"speed_kmh"` // of the device, at most 1000
 }
 
 // KnownFacts are the known facts of a device: its own, or those that it reported.

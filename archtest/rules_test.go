@@ -162,7 +162,7 @@ var importRules = []importRule{
 			"know nothing else of the program"},
 	{from: []string{"lab/virtual/network"}, only: []string{"base/event", "base/unit", "link/congestion", "link/wire",
 		"link/estimate",
-		"link/tcpinfo", "core/sched", "core/bond", "core/trace", "pbe/cc"},
+		"link/tcpinfo", "core/sched", "core/bond", "core/trace", "pbe/cc", "lab/vary"},
 		reason: "it judges the core in virtual time, without anything that does I/O"},
 	{from: []string{"lab/replay"}, only: []string{"base/event", "base/unit", "base/fault", "link/wire",
 		"link/estimate", "core/sched", "core/bond", "core/trace"},

@@ -324,8 +324,12 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 		starved()
 		return err
 	}
+	stopReports := s.startReports(ctx, b, t)
 	clientErr := s.runTransferClient(b, t, c, before)
 	r.Starved = starved()
+	if err := stopReports(); err != nil && clientErr == nil {
+		clientErr = fmt.Errorf("report the cells of links: %w", err)
+	}
 	if c.cmd.Process == nil {
 		return clientErr // it did not start
 	}

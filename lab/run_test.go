@@ -134,9 +134,9 @@ func TestJoinTime(t *testing.T) {
 }
 
 func TestParseBonded(t *testing.T) {
-	m, err := parseMPBondScheme("minrtt:noreinject:direct:subflows=2:feedback=fixed-always:if=a+b:udp:cc=bbr")
+	m, err := parseMPBondScheme("minrtt:noreinject:direct:nohint:subflows=2:feedback=fixed-always:if=a+b:udp:cc=bbr")
 	if err != nil || !reflect.DeepEqual(*m, mpbondScheme{schemeDefaults{}, "minrtt", true, true, 0, 2,
-		[]string{"a", "b"}, "fixed-always", true, "bbr"}) {
+		[]string{"a", "b"}, "fixed-always", true, "bbr", true}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if m, err := parseMPBondScheme("ratio:0.6:noreinject"); err != nil || m.scheduler != "ratio:0.6" || !m.noReinject {

@@ -47,6 +47,7 @@ type mpbondScheme struct {
 	// the cells of links in mobile networks.
 	udp        bool
 	congestion string // empty: mpbond's default
+	noHints    bool   // the primary gets no reports of modems
 }
 
 // pbeName is the name of PBE-CC among congestion controllers.
@@ -67,6 +68,8 @@ func parseMPBondScheme(variant string) (*mpbondScheme, error) {
 		switch {
 		case o == "noreinject":
 			m.noReinject = true
+		case o == "nohint":
+			m.noHints = true
 		case o == "direct":
 			m.noHelpers = true
 		case isHelpers:
@@ -90,7 +93,7 @@ func parseMPBondScheme(variant string) (*mpbondScheme, error) {
 		}
 		if err != nil || isSubflows && m.subflows < 1 || slices.Contains(m.interfaces, "") {
 			return nil, fmt.Errorf("scheme mpbond:%s: %q: write "+
-				"mpbond[:SCHEDULER][:noreinject][:direct][:helpers=N][:subflows=N]"+
+				"mpbond[:SCHEDULER][:noreinject][:direct][:nohint][:helpers=N][:subflows=N]"+
 				"[:if=LINK[+LINK…][:udp]][:cc=NAME][:feedback=MODE]",
 				variant, o)
 		}

@@ -45,6 +45,9 @@ type RunSpec struct {
 	// Stride makes links that vary differ between repetitions: each begins that much further into
 	// schedules, outages and traces than the one before.
 	Stride time.Duration
+	// Reports are what modems of the primary report beside each transfer, ordered by time, for schemes
+	// that use it.
+	Reports []CellReport
 	// Video is played for Length instead, from its beginning.
 	Video *Video
 	// App makes each transfer play the script that it returns for the repetition instead, if set. It

@@ -224,6 +224,12 @@ func (c *Client) SetFacts(ctx context.Context, f api.Facts) error {
 	return c.requestChange(ctx, http.MethodPut, "/v2/facts", f)
 }
 
+// Handoffs returns the handoffs of the device's mobile links within the last hour.
+func (c *Client) Handoffs(ctx context.Context) (h api.Handoffs, err error) {
+	err = c.getJSON(ctx, "/v2/handoffs", &h)
+	return h, err
+}
+
 // Invite creates a new pairing code.
 func (c *Client) Invite(ctx context.Context) (i api.Invitation, err error) {
 	err = c.requestJSON(ctx, http.MethodPost, "/v2/invitation", nil, &i)

@@ -342,6 +342,17 @@ func (r Role) registerCore(a huma.API) {
 			return r.SetFacts(in.Body)
 		},
 	)
+	registerGet(
+		a,
+		"/v2/handoffs",
+		"handoffs of mobile links within the last hour",
+		func(*noInput) (h api.Handoffs, err error) {
+			if r.Handoffs == nil {
+				return h, unsupportedError("handoffs")
+			}
+			return r.Handoffs(), nil
+		},
+	)
 }
 
 // registerDevices registers the trusted devices.

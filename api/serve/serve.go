@@ -59,6 +59,8 @@ type Role struct {
 	MarkChunk func(api.Chunk) error
 	// SetFacts sets facts of this device.
 	SetFacts func(api.Facts) error
+	// Handoffs returns the handoffs of this device's mobile links.
+	Handoffs func() api.Handoffs
 	// Invitations creates pairing codes, and Pairings pairs by the codes of others.
 	Invitations *api.InvitationManager
 	Pairings    *api.PairingManager

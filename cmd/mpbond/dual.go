@@ -134,7 +134,8 @@ the two, and mpbond pair --dual CODE on the other.`,
 					return e.CloseSubflow(bond, subflow)
 				},
 				ResetStream: e.ResetStream, ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow,
-				MarkChunk: e.MarkChunk, Policy: policyKeeper(e.Primary), Advice: e.Advice, PastForecasts: e.PastForecasts,
+				MarkChunk: e.MarkChunk, Handoffs: e.Handoffs,
+				Policy: policyKeeper(e.Primary), Advice: e.Advice, PastForecasts: e.PastForecasts,
 				ForgetHistory: e.ForgetHistory,
 			})
 		},

@@ -5,6 +5,7 @@ package main
 import (
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"mpbond/api"
 	"mpbond/base/identity"
@@ -57,7 +58,7 @@ func linkRadioKind(f facts.Facts, link string, internet bool) wire.Radio {
 
 // storeReportedFacts stores facts that an app reported by the API.
 func (r *role) storeReportedFacts(reported api.Facts) error {
-	f, err := facts.FromAPI(reported)
+	f, err := facts.FromAPI(reported, time.Now())
 	if err == nil {
 		r.facts.Report(f)
 	}

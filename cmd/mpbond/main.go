@@ -40,6 +40,7 @@ func mpbondCommands() []*cobra.Command {
 		topCommand(),
 		streamsCommand(),
 		adviseCommand(),
+		handoffsCommand(),
 		eventsCommand(),
 		usageCommand(),
 		doctorCommand(),

@@ -443,6 +443,10 @@ func printBondStatus(w io.Writer, b api.Bond) {
 		if words := describeTransport(p); words != "" {
 			fmt.Fprintf(w, "  subflow %d by %s: %s\n", p.ID, text.Printable(p.Device), words)
 		}
+		if p.ExpectedStallMs > 0 {
+			fmt.Fprintf(w, "  subflow %d by %s: a handoff may delay it by %s on average (see mpbond handoffs)\n", p.ID,
+				text.Printable(p.Device), cli.FormatMilliseconds(p.ExpectedStallMs))
+		}
 		if p.Pipe != "" {
 			fmt.Fprintf(w, "  pipe of subflow %d to %s: %s, %d more ready; resumed %d times after a break, "+
 				"migrated %d times\n",

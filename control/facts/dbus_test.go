@@ -124,8 +124,8 @@ func TestBus(t *testing.T) {
 	ownBusName(t, s, mm)
 	want := Facts{Battery: unit.Percent(42), Power: wire.PowerBattery, Links: map[string]Link{
 		"":      {Metered: wire.MeteredNo},
-		"wlan0": {wire.RadioWiFi, wire.MeteredYes, unit.Percent(77)},
-		"wwan0": {wire.RadioCellular, wire.MeteredYes, unit.Percent(64)},
+		"wlan0": {Radio: wire.RadioWiFi, Metered: wire.MeteredYes, Signal: unit.Percent(77)},
+		"wwan0": {Radio: wire.RadioCellular, Metered: wire.MeteredYes, Signal: unit.Percent(64)},
 	}}
 	if f := b.Read(); !f.hasSameFacts(want) {
 		t.Errorf("of all: %+v, want %+v", f, want)

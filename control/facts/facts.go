@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
 
@@ -36,6 +37,7 @@ type Link struct {
 	Radio   wire.Radio
 	Metered wire.Metered
 	Signal  unit.Level
+	Cell    estimate.CellSignal // zero: unknown
 }
 
 // fillLinkFrom returns a, with unknown fields taken from b.
@@ -48,6 +50,9 @@ func (a Link) fillLinkFrom(b Link) Link {
 	}
 	if !a.Signal.Known() {
 		a.Signal = b.Signal
+	}
+	if b.Cell.At.After(a.Cell.At) {
+		a.Cell = b.Cell
 	}
 	return a
 }
@@ -88,6 +93,12 @@ func (a Facts) ForLink(link string) wire.Facts {
 	}
 	return wire.Facts{Battery: a.Battery, Power: a.Power, Temperature: a.Temperature, Link: link, Radio: l.Radio,
 		Metered: l.Metered, Signal: l.Signal}
+}
+
+// CellOf returns what is known of the mobile cell that serves a link of this device; the zero value if
+// that is nothing.
+func (a Facts) CellOf(link string) estimate.CellSignal {
+	return a.Links[link].fillLinkFrom(Link{Cell: a.Links[""].Cell}).Cell
 }
 
 // Source is a source of facts. Read is called by one goroutine at a time, takes a second at most,

@@ -4,6 +4,8 @@ package facts
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -21,6 +23,7 @@ import (
 	"mpbond/api"
 	"mpbond/base/fault"
 	"mpbond/base/unit"
+	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
 
@@ -219,7 +222,7 @@ func TestFile(t *testing.T) {
 		t.Errorf("no file: %+v", got)
 	}
 	good := Facts{Battery: unit.Percent(55), Power: wire.PowerBattery, Temperature: unit.Celsius(31.5),
-		Links: map[string]Link{"": {wire.RadioCellular, wire.MeteredYes, unit.Percent(80)}}}
+		Links: map[string]Link{"": {Radio: wire.RadioCellular, Metered: wire.MeteredYes, Signal: unit.Percent(80)}}}
 	for _, c := range []struct {
 		text   string
 		want   Facts
@@ -254,7 +257,7 @@ func TestAPI(t *testing.T) {
 		{BatteryPercent: &n, Charging: &yes, TemperatureC: &n, Link: "wifi", Metered: &no, SignalPercent: &n},
 		{Charging: &no, Metered: &yes},
 	} {
-		f, err := FromAPI(a)
+		f, err := FromAPI(a, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +269,67 @@ func TestAPI(t *testing.T) {
 		t.Errorf("nothing becomes %+v", got)
 	}
 	below := -1.0
-	if _, err := FromAPI(api.Facts{SignalPercent: &below}); !fault.Is(err, fault.Usage) {
+	if _, err := FromAPI(api.Facts{SignalPercent: &below}, time.Now()); !fault.Is(err, fault.Usage) {
 		t.Errorf("a signal of -1 %%: %v", err)
+	}
+}
+
+// TestCells: cells pass from the API to the links that they are about; what no modem can report is an
+// error with a hint and changes nothing.
+func TestCells(t *testing.T) {
+	at := time.Unix(1e9, 0)
+	rsrp, neighbour, speed, battery := -101.5, -97.0, 300.0, 50.0
+	f, err := FromAPI(api.Facts{BatteryPercent: &battery, Link: "cellular", Cells: map[string]api.ServingCell{
+		"": {Cell: "x"}, "wwan0": {RSRPDBm: &rsrp, NeighbourRSRPDBm: &neighbour, Cell: "26202-7", SpeedKmh: &speed}}}, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for link, want := range map[string]estimate.CellSignal{"wwan0": {At: at, RSRP: rsrp, Neighbour: neighbour,
+		Cell: "26202-7", SpeedKmh: speed}, "wwan1": {At: at, Cell: "x"}, "": {At: at, Cell: "x"}} {
+		if got := f.CellOf(link); got != want {
+			t.Errorf("%q: %+v", link, got)
+		}
+	}
+	if got := (Facts{}).CellOf("wwan0"); got != (estimate.CellSignal{}) {
+		t.Errorf("of nothing: %+v", got)
+	}
+	newer := Link{Cell: estimate.CellSignal{At: at.Add(time.Second)}}
+	if got := f.Links["wwan0"].fillLinkFrom(newer); got.Cell != newer.Cell {
+		t.Errorf("an older report counts: %+v", got)
+	}
+	for name, c := range map[string]api.ServingCell{
+		"rsrp_dbm is -32768": {RSRPDBm: new(-32768.0)}, "rsrp_dbm is 0": {RSRPDBm: new(0.0)},
+		"neighbour_rsrp_dbm is NaN": {NeighbourRSRPDBm: new(math.NaN())}, "speed_kmh is -1": {SpeedKmh: new(-1.0)},
+		"speed_kmh is NaN": {SpeedKmh: new(math.NaN())}, "speed_kmh is 1e+06": {SpeedKmh: new(1e6)},
+		"65 characters": {Cell: strings.Repeat("7", 65)},
+	} {
+		_, err := FromAPI(api.Facts{Cells: map[string]api.ServingCell{"wwan0": c}}, at)
+		if !fault.Is(err, fault.Usage) || !strings.Contains(err.Error(), "cells.\"wwan0\": ") ||
+			!strings.Contains(err.Error(), name) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	many := map[string]api.ServingCell{}
+	for i := range 17 {
+		many[fmt.Sprint(i)] = api.ServingCell{}
+	}
+	if _, err := FromAPI(api.Facts{Cells: many}, at); !fault.Is(err, fault.Usage) {
+		t.Errorf("17 interfaces: %v", err)
+	}
+}
+
+// TestCellsInFile: a file states cells as of its last change.
+func TestCellsInFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "facts.toml")
+	if err := os.WriteFile(path, []byte("[cells.wwan0]\nrsrp_dbm = -99\ncell = \"7\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Unix(1e9, 0)
+	if err := os.Chtimes(path, at, at); err != nil {
+		t.Fatal(err)
+	}
+	f := &File{Path: path, Log: slog.New(slog.DiscardHandler)}
+	if got, want := f.Read().CellOf("wwan0"), (estimate.CellSignal{At: at, RSRP: -99, Cell: "7"}); got != want {
+		t.Errorf("%+v", got)
 	}
 }

@@ -5,11 +5,16 @@ package facts
 import (
 	"fmt"
 	"log/slog"
+	"math"
+	"reflect"
+	"time"
 
 	"mpbond/api"
 	"mpbond/base/config"
 	"mpbond/base/fault"
 	"mpbond/base/unit"
+	"mpbond/base/userfile"
+	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
 
@@ -46,7 +51,7 @@ func (f *File) Read() Facts {
 	}
 	var now Facts
 	if err == nil {
-		now, err = FromAPI(stated)
+		now, err = FromAPI(stated, f.modifiedAt())
 	}
 	if err == nil {
 		f.last, f.lastError = now, ""
@@ -58,12 +63,21 @@ func (f *File) Read() Facts {
 	return f.last
 }
 
+// modifiedAt returns when the file was last changed: what it states was true then.
+func (f *File) modifiedAt() time.Time {
+	info, err := userfile.Stat(f.Path)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
 // radioByName maps the API's names of link kinds.
 var radioByName = map[string]wire.Radio{"wired": wire.RadioNone, "wifi": wire.RadioWiFi,
 	"cellular": wire.RadioCellular, "bluetooth": wire.RadioBluetooth}
 
-// FromAPI converts facts from the API or a file. Errors are faults.
-func FromAPI(a api.Facts) (f Facts, err error) {
+// FromAPI converts facts from the API or a file, which were reported at a time. Errors are faults.
+func FromAPI(a api.Facts, at time.Time) (f Facts, err error) {
 	bad := func(err error, hint string) (Facts, error) { return Facts{}, fault.New(fault.Usage, err, hint) }
 	percent := func(name string, v *float64, to *unit.Level) error {
 		switch {
@@ -104,10 +118,55 @@ func FromAPI(a api.Facts) (f Facts, err error) {
 		}
 		l.Radio = radio
 	}
-	if l != (Link{}) {
+	if l != (Link{}) || len(a.Cells) > 0 {
 		f.Links = map[string]Link{"": l}
 	}
+	if len(a.Cells) > maxCells {
+		return bad(fmt.Errorf("cells has %d interfaces", len(a.Cells)), fmt.Sprintf("give at most %d", maxCells))
+	}
+	for name, c := range a.Cells {
+		l := f.Links[name]
+		if l.Cell, err = cellFromAPI(c, at); err != nil {
+			return bad(fmt.Errorf("cells.%.40q: %w", name, err), "leave out what is unknown")
+		}
+		f.Links[name] = l
+	}
 	return f, nil
+}
+
+// Bounds of reports about cells.
+const (
+	maxCells    = 16
+	maxCellName = 64
+	maxSpeedKmh = 1000
+)
+
+// cellFromAPI converts a report about a cell, which came at a time.
+func cellFromAPI(c api.ServingCell, at time.Time) (s estimate.CellSignal, err error) {
+	s = estimate.CellSignal{At: at, Cell: c.Cell}
+	for _, x := range []struct {
+		name string
+		from *float64
+		to   *float64
+	}{{"rsrp_dbm", c.RSRPDBm, &s.RSRP}, {"neighbour_rsrp_dbm", c.NeighbourRSRPDBm, &s.Neighbour}} {
+		switch {
+		case x.from == nil:
+		case estimate.IsRSRP(*x.from):
+			*x.to = *x.from
+		default:
+			return s, fmt.Errorf("%s is %v, not a power in dBm from -156 to -20", x.name, *x.from)
+		}
+	}
+	if len(c.Cell) > maxCellName {
+		return s, fmt.Errorf("cell has %d characters, more than %d", len(c.Cell), maxCellName)
+	}
+	if v := c.SpeedKmh; v != nil {
+		if math.IsNaN(*v) || *v < 0 || *v > maxSpeedKmh {
+			return s, fmt.Errorf("speed_kmh is %v, not a speed from 0 to %d", *v, maxSpeedKmh)
+		}
+		s.SpeedKmh = *v
+	}
+	return s, nil
 }
 
 // ToAPI converts facts for the API; nil if none is known.
@@ -138,7 +197,7 @@ func ToAPI(f wire.Facts) *api.KnownFacts {
 			a.Link = name
 		}
 	}
-	if a == (api.KnownFacts{Interface: a.Interface}) {
+	if reflect.DeepEqual(a, api.KnownFacts{Interface: a.Interface}) {
 		return nil
 	}
 	return &a

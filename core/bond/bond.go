@@ -122,6 +122,7 @@ type Bond struct {
 	silence silenceDetector
 
 	byeReceived bool
+	hintsDue    bool // a stream was opened: the other end must get the hazards
 	chooser     turnChooser
 	writer      segmentWriter
 	reinject    reinjector
@@ -296,7 +297,7 @@ func (b *Bond) OpenStream(dest string) (*Stream, error) {
 	}
 	b.streams.lastID++
 	s := b.addNewStream(b.streams.lastID)
-	s.dest = dest
+	s.dest, b.hintsDue = dest, true
 	b.traceStreamOpen(s)
 	b.control.queueFrame(s, wire.TypeOpen)
 	if window, ok := b.buffers.openingWindow(); ok {

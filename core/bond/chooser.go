@@ -69,7 +69,7 @@ func (c *turnChooser) surveySubflows(now time.Time) (carrier *subflow, idle bool
 		case c.control.isRepeatedFrom(p.id):
 			repeatedFrom = p
 		case c.filter.permitsSmall(p):
-			pad, train := n.PAD, p.inFlight.endsWithTrain()
+			pad, train := n.PAD+p.expectedStall(now), p.inFlight.endsWithTrain()
 			if train { // it goes at an unknown rate
 				pad += max(n.SRTT, minSilence)
 			}

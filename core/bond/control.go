@@ -19,7 +19,7 @@ const maxNotices = 256
 type controlQueue struct {
 	frames       []controlFrame
 	repeated     typeSet        // as Stream.repeated, for frames of the bond
-	notices      []wire.Frame   // FLOW_END, FLOW_REFUSED, CHOICE, RATE and EXPECT
+	notices      []wire.Frame   // FLOW_END, FLOW_REFUSED, CHOICE, RATE, EXPECT and HINT
 	repeatedFrom wire.SubflowID // the late subflow that carries the newest repetitions already
 }
 

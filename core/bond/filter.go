@@ -132,7 +132,7 @@ func (p *subflow) guideView(now time.Time) GuideSubflow {
 		ceiling = n.Ceiling
 	}
 	return GuideSubflow{ID: p.id, Rate: n.Th, Known: n.RateKnown, Ceiling: ceiling, RTT: n.SRTT, MinRTT: n.MinRTT,
-		Delay: n.PAD, Spread: n.Spread, Loss: n.Loss, QuietFor: now.Sub(p.lastActive)}
+		Delay: n.PAD + p.expectedStall(now), Spread: n.Spread, Loss: n.Loss, QuietFor: now.Sub(p.lastActive)}
 }
 
 // refreshSmallAnswer refreshes the answer for small data.
@@ -296,7 +296,7 @@ func (f *subflowFilter) fastestPermitted(except *subflow, c *trafficClass, now t
 		if p == except || !c.permitsSubflow(p.id) {
 			continue
 		}
-		bad, pad := 0, p.est.EstimateAt(now).PAD
+		bad, pad := 0, p.est.EstimateAt(now).PAD+p.expectedStall(now)
 		if !f.permitsSmall(p) {
 			bad = 1
 		}

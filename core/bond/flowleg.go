@@ -76,7 +76,8 @@ func (n *pinnedSubflow) shouldMove(best *subflow, now time.Time) (move bool, why
 	case n.subflow.possiblySilent(now) && !best.possiblySilent(now):
 		return true, "its subflow is silent"
 	default:
-		was, is := n.subflow.est.EstimateAt(now).PAD, best.est.EstimateAt(now).PAD
+		was := n.subflow.est.EstimateAt(now).PAD + n.subflow.expectedStall(now)
+		is := best.est.EstimateAt(now).PAD + best.expectedStall(now)
 		switch {
 		case was-is < max(clearlyFaster, was/4):
 			n.otherFasterSince = time.Time{}

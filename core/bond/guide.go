@@ -40,7 +40,7 @@ type GuideSubflow struct {
 	RTT     time.Duration
 	// MinRTT is the least round trip that was measured end to end; 0 if it is unknown.
 	MinRTT time.Duration
-	Delay  time.Duration // PAD
+	Delay  time.Duration // PAD, and by how much a handoff that is forecast delays it on average
 	// Spread is the mean deviation of the round trip of its first hop. Loss is the share of packets
 	// that hop sent again lately.
 	Spread time.Duration

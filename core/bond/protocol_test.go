@@ -32,6 +32,7 @@ func TestViolations(t *testing.T) {
 		{"an acknowledgement of what was never sent", true, wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: 1}}}},
 		{"a hop's frame", true, wire.InitOK{}},
 		{"a handshake's frame", false, wire.OK{Instance: 1}},
+		{"the server's hint", true, wire.Hint{Subflow: 1}},
 	} {
 		b := New(Config{OpensStreams: c.opens})
 		b.AddSubflow(1, false, start)

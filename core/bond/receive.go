@@ -31,6 +31,7 @@ var frameHandlers = [256]frameHandler{
 	wire.TypeTrain:     {handle: (*Bond).receiveTrain},
 	wire.TypeRate:      {handle: (*Bond).receiveRate, needsNoAck: true},
 	wire.TypeExpect:    {handle: openerOnly(wire.TypeExpect, (*Bond).receiveExpect), needsNoAck: true},
+	wire.TypeHint:      {handle: openerOnly(wire.TypeHint, (*Bond).receiveHint), needsNoAck: true},
 
 	wire.TypeData: {handle: streamHandler(wire.ParseData, func(f wire.Data) wire.StreamID { return f.Stream },
 		(*Stream).receiveStreamData)},

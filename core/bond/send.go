@@ -15,6 +15,7 @@ import (
 // writing the segment.
 func (b *Bond) NextSegment(now time.Time, buf []byte) (wire.SubflowID, []byte) {
 	start := len(buf)
+	b.queueDueHints(now)
 	if p := b.acks.subflowOwingAck(now); p != nil {
 		p.startSilenceWatch(now)
 		buf = p.appendUnreliable(buf, b.acks.buildAckFrame(p, now))

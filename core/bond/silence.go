@@ -94,11 +94,17 @@ func (d *silenceDetector) updateSubflow(p *subflow, now time.Time) (c silenceCha
 	s := d.detectStall(p, now)
 	if s == notStalled {
 		c.ended = p.isSilent()
+		if !p.stalledSince.IsZero() {
+			p.stallEnded = now
+		}
 		p.silentSince, p.stalledSince = time.Time{}, time.Time{}
 		return c
 	}
 	if p.stalledSince.IsZero() {
-		p.stalledSince = now
+		p.stalledSince, p.stallBegan = now, p.lastProgress
+		if s == hopStalled {
+			p.stallBegan = p.lastHopProgress
+		}
 	}
 	d.lastStalled = now
 	if !d.subflows.hasOtherLive(p) {

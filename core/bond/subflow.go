@@ -32,17 +32,23 @@ type subflow struct {
 	lastHopProgress time.Time // of the sending hop's own acknowledgements
 	silentSince     time.Time // zero if it is not silent
 	stalledSince    time.Time // as silentSince, also while no other subflow is alive
-	lastProbeTime   time.Time // when it was last probed
-	probeDue        bool
-	trainLeft       int       // packets of a train that are still to be sent
-	trainUntil      time.Time // later it is not begun
-	train           arrivingTrain
+	// The last stall: when it had made its last progress before, and when it was seen to go on.
+	stallBegan, stallEnded time.Time
+	lastProbeTime          time.Time // when it was last probed
+	probeDue               bool
+	trainLeft              int       // packets of a train that are still to be sent
+	trainUntil             time.Time // later it is not begun
+	train                  arrivingTrain
 
 	lowLatencyUntil time.Time // until then bulk data keeps the queue short
 	defersBulk      bool      // by the last survey it must not get bulk data now
 	streamsFirst    bool      // streams have the next segment
 
 	ack ackDebt
+
+	hazard   Hazard
+	stalls   stallHistory
+	hintedAt time.Time // when the other end was last to get it
 
 	lastTraced time.Time // when its estimates were last traced
 	lastData   time.Time // arrival of the last new stream byte or datagram
@@ -75,7 +81,8 @@ func (p *subflow) schedulerView(n estimate.Estimate, now time.Time) sched.Subflo
 		Th: n.Th, DoublingTime: n.DoublingTime, Ceiling: n.Ceiling,
 		Helped: p.est.Helped, TimeToAck: n.TimeToAck, IsAckLate: n.AckLate > 0, Acked: n.Acked, RTTVar: h.RTTVar,
 		MSS: max(h.MSS, minSegment), Given: p.streamBytesSent, InFlight: p.est.BytesInFlight(),
-		Cwnd: h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
+		ExpectedStall: p.expectedStall(now),
+		Cwnd:          h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
 }
 
 // sentFrame is one reliable frame in flight.
@@ -234,6 +241,7 @@ type SubflowInfo struct {
 	LastData       time.Time     // arrival of the last new stream byte or datagram; zero: none yet
 	Sent, Received uint64        // bytes of frames
 	InFlight       unit.Bytes    // sent and not acknowledged
+	ExpectedStall  time.Duration // by which a forecast handoff delays what is sent now, on average
 	estimate.Estimate
 }
 
@@ -241,7 +249,7 @@ type SubflowInfo struct {
 func (b *Bond) ListSubflows(list []SubflowInfo, now time.Time) []SubflowInfo {
 	for _, p := range b.subflows.list {
 		i := SubflowInfo{ID: p.id, Helped: p.est.Helped, Silent: p.isSilent(), Sent: p.bytesSent, Received: p.bytesReceived,
-			LastData: p.lastData, Estimate: p.est.EstimateAt(now)}
+			LastData: p.lastData, ExpectedStall: p.expectedStall(now), Estimate: p.est.EstimateAt(now)}
 		if p.inFlight.len() > 0 {
 			i.InFlight = p.est.BytesInFlight()
 		}

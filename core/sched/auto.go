@@ -8,7 +8,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// auto is PAMS that expects its estimates to be wrong. It differs from PAMS in four ways, by its
+// auto is PAMS that expects its estimates to be wrong. It differs from PAMS in five ways, by its
 // own rule for reinjection in recall.go, and by copies of messages (MessageCopier). All of its
 // rules are in docs/explanation/schedulers.md:
 //
@@ -17,6 +17,8 @@ import (
 //   - A byte is never sent so far ahead that the send window would be full before it arrives (the
 //     test of BLEST).
 //   - A helper proves itself by what it delivers: see isSubflowTrusted.
+//   - A subflow that may stall soon delivers later by the expected length of the stall. So the app
+//     does not wait for it if another one is nearly as fast, and it is used if none is.
 //   - A helper holds a bounded time of bytes, which grows with the transfer. PAMS fills its buffer
 //     seconds ahead of the pipe. When another subflow dies, or a request follows, the bytes that the
 //     app waits for queue behind all of these.
@@ -58,6 +60,7 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	a.view = a.view[:0]
 	for i := range subflows {
 		p := subflows[i]
+		p.Forecast += p.ExpectedStall
 		trusted := isSubflowTrusted(subflows, &p, remaining)
 		if full := p.FarQueueTime > budget; p.Idle && (full || !trusted) {
 			p.Idle = false

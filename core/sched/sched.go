@@ -36,7 +36,10 @@ type Subflow struct {
 	// carries. It is set for Recall only.
 	Tail         time.Duration
 	FarQueueTime time.Duration // how long a byte given to it now will wait at the helper
-	SRTT         time.Duration // of the local hop, not end to end
+	// ExpectedStall is by how much a stall that is forecast, as in a handoff of its link, delays a byte
+	// given to it now, on average: the probability of the stall times its usual length.
+	ExpectedStall time.Duration
+	SRTT          time.Duration // of the local hop, not end to end
 	// MinRTT is the end-to-end round trip without queues at the sender. The part of a far hop is
 	// what the helper reports.
 	MinRTT time.Duration

@@ -81,6 +81,9 @@ const (
 	CapCleared   Kind = "cap_cleared"   // as CapWarning; the device may carry traffic again
 	CellReceived Kind = "cell_received" // device: a local interface whose cells' control messages now arrive
 	CellLost     Kind = "cell_lost"     // device, reason: why its cells' control messages no longer arrive
+	// device: a local interface that another mobile cell serves now, text: that cell, reason: how likely
+	// that was
+	Handoff Kind = "handoff"
 )
 
 // IsChange reports whether events of this kind mean that something appeared, ended or moved, rather
@@ -91,7 +94,7 @@ func (k Kind) IsChange() bool {
 		RelayUp, RelayDown, Error,
 		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DevicePaused,
 		DeviceResumed, DeviceSuspended, DeviceUnsuspended, PolicyChanged, PolicyRefused, CapWarning, CapReached,
-		CapCleared, CellReceived, CellLost:
+		CapCleared, CellReceived, CellLost, Handoff:
 		return true
 	}
 	return false
@@ -104,7 +107,8 @@ func Kinds() []Kind {
 		Reinject, Duplicate, PipeState, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, HopReport, Stall, Resume, Error,
 		Dropped, FlowOpen, FlowMove, FlowClose, Mark,
 		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DevicePaused, DeviceResumed, DeviceSuspended,
-		DeviceUnsuspended, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapCleared, CellReceived, CellLost}
+		DeviceUnsuspended, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapCleared, CellReceived, CellLost,
+		Handoff}
 }
 
 // Event is one line of a trace. Fields that a kind does not use are zero and left out. Units never

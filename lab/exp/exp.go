@@ -92,6 +92,8 @@ type Cell struct {
 	At      []string      // changes, as in lab.RunSpec
 	Ping    time.Duration // as in lab.RunSpec
 	Schemes []string
+	// Reports are what modems report beside each transfer, as in lab.RunSpec; nil: nothing.
+	Reports func(seed uint64) []lab.CellReport
 	// Published is the published values of the row's first metric by scheme.
 	Published map[string]float64
 	Reps      int
@@ -243,7 +245,8 @@ func PublishedRows(set radio.Set) (all []Row) {
 		all = append(all, r(set))
 	}
 	return slices.Concat(all, phoneRows(set), []Row{rowS9Counts(set), rowS10Browser(set), rowS11HoldOut(set),
-		rowS12Forecasts(set), rowH0Handoffs(), rowH1SmallFiles(), rowH2MeanRates(), rowH4Balance(), rowH8Drives()})
+		rowS12Forecasts(set), rowH0Handoffs(), rowH1SmallFiles(), rowH2MeanRates(), rowH4Balance(), rowH7Forecasts(),
+		rowH8Drives(), rowH9WrongHints()})
 }
 
 // Names of groups of rows: the published ones, those of the bench, those of random networks, those
@@ -371,6 +374,9 @@ func (r Row) buildCellRunSpec(c Cell, o Options) (p lab.RunSpec, err error) {
 		Upload: c.Upload, Unchecked: c.Unchecked, Objects: c.Objects,
 		Length: c.Length, Stride: c.Stride, RepsByScheme: c.RepsByScheme, Video: c.Video, Ping: c.Ping,
 		Traffic: r.needsPackets() || c.Name == r.Shown}
+	if c.Reports != nil {
+		p.Reports = c.Reports(o.Seed)
+	}
 	if c.Items != nil {
 		p.Streams, p.Items = 0, c.itemsOfRepetition(o, 0)
 	}

@@ -3,16 +3,19 @@
 package exp
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
+	"mpbond/api"
 	"mpbond/base/unit"
 	"mpbond/lab"
 	"mpbond/lab/vary"
 )
 
-// railPaper is the source of rows h0 to h8.
+// railPaper is the source of rows h0 to h9.
 const railPaper = "Li et al., SIGCOMM 2018, Multi-path TCP on High Speed Rails"
 
 // Links of the primary, one of each carrier. By their names mpbond takes them for cellular.
@@ -30,11 +33,12 @@ const (
 	railOLIA      = railUncoupled + ":cc=olia"
 	railOurs      = "mpbond:if=" + railLinkM + "+" + railLinkU
 	railOursUDP   = railOurs + ":udp"
+	railNoHint    = railOurs + ":nohint"
 	railMinRTT    = "mpbond:minrtt:if=" + railLinkM + "+" + railLinkU
 )
 
 var (
-	railSchemes = []string{railM, railU, railLIA, railOLIA, railUncoupled, railOurs, railOursUDP, railMinRTT}
+	railSchemes = []string{railM, railU, railLIA, railOLIA, railUncoupled, railOurs, railNoHint, railOursUDP, railMinRTT}
 
 	// railPublished are the versions of MPTCP that the study compares.
 	railPublished = []string{railLIA, railOLIA}
@@ -90,6 +94,19 @@ func twoCarriers(profile func(carrier int, dir lab.Direction) vary.Profile) (*la
 	}
 	t.Node["primary"].Routes = []string{"default via " + railLinkM}
 	return t, t.Check()
+}
+
+// cellReports returns what the modems of both links report.
+func (r railRides) cellReports() (all []lab.CellReport) {
+	for c, link := range []string{railLinkM, railLinkU} {
+		for _, s := range r[c].Signals {
+			speed := 3.6 * s.Speed
+			all = append(all, lab.CellReport{At: s.At, Link: link, Cell: api.ServingCell{RSRPDBm: &s.Serving,
+				NeighbourRSRPDBm: &s.Neighbour, Cell: strconv.Itoa(s.Cell), SpeedKmh: &speed}})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b lab.CellReport) int { return cmp.Compare(a.At, b.At) })
+	return all
 }
 
 // countHandoffs returns how many handoffs of a carrier overlap a time.

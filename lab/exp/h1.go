@@ -127,6 +127,7 @@ func rowH1SmallFiles() Row {
 			all = append(all, Cell{Name: c.name, Schemes: railSchemes, Reps: h1Reps, MaxReps: h1Reps, Stride: h1Stride,
 				Quick:   c.quick,
 				Network: func(seed uint64) (*lab.Topology, error) { return c.drawCellRides(seed).buildTopology() },
+				Reports: func(seed uint64) []lab.CellReport { return c.drawCellRides(seed).cellReports() },
 				App:     c.downloadScript})
 		}
 		return all

@@ -121,6 +121,7 @@ func rowH2MeanRates() Row {
 		mean := c.travel.Down[0] + c.travel.Down[1]
 		r.Cells = append(r.Cells, Cell{Name: c.name, Schemes: railSchemes, Reps: c.reps, MaxReps: c.reps, Quick: c.quick,
 			Stride: h2Length, Length: h2Length, Size: h2Headroom * mean.Bytes(h2Length),
+			Reports: func(seed uint64) []lab.CellReport { return c.drawCellRides(seed).cellReports() },
 			Network: func(seed uint64) (*lab.Topology, error) { return c.drawCellRides(seed).buildTopology() }})
 		for _, scheme := range railPublished {
 			for _, k := range ratioKinds {

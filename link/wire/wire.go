@@ -6,7 +6,7 @@
 //
 // Three protocols share one frame format:
 //
-//   - Subflow frames (types 0x01–0x3f, 0x80, 0x81 and 0x85 to 0x87) travel inside the
+//   - Subflow frames (types 0x01–0x3f, 0x80, 0x81 and 0x85 to 0x88) travel inside the
 //     TLS 1.3 connection that runs end to end between primary and server.
 //   - Hop frames (types 0x40–0x5f and 0x82–0x84) travel on a pipe (inside the TLS
 //     connection between primary and helper) and on an HS-path (plain TCP between
@@ -90,6 +90,7 @@ const (
 	TypeTrain       Type = 0x85 // skipped if unknown
 	TypeRate        Type = 0x86 // skipped if unknown
 	TypeExpect      Type = 0x87 // skipped if unknown
+	TypeHint        Type = 0x88 // skipped if unknown
 )
 
 // Hop frames. TypeRefuse appears on hops too.
@@ -126,7 +127,7 @@ var typeNames = map[Type]string{
 	TypeClassTable: "CLASS_TABLE", TypeClassUpdate: "CLASS_UPDATE", TypeAck: "ACK",
 	TypeDatagram: "DATAGRAM", TypeFlowEnd: "FLOW_END", TypeFlowRefused: "FLOW_REFUSED",
 	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeChoice: "CHOICE", TypeTrain: "TRAIN",
-	TypeRate: "RATE", TypeExpect: "EXPECT", TypeHello: "HELLO",
+	TypeRate: "RATE", TypeExpect: "EXPECT", TypeHint: "HINT", TypeHello: "HELLO",
 	TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK:   "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
 	TypeHopEnd: "HOP_END", TypeResume: "RESUME", TypeResumed: "RESUMED", TypeReceived: "RECEIVED", TypeStalled: "STALLED",

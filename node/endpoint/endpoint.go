@@ -370,6 +370,15 @@ func (e *Endpoint) ApplyRemoteHop(id wire.SubflowID, s wire.HopState) {
 	e.bond.ObserveFarHop(id, time.Now(), s)
 }
 
+// SetHazard sets how likely the link of a subflow changes its mobile cell soon, at both ends.
+func (e *Endpoint) SetHazard(id wire.SubflowID, h bond.Hazard) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	e.bond.SetHazard(id, h, now)
+	e.handleBondEvents(now)
+}
+
 // ForwardPipeState forwards a helper's report about the pipe to the other end, which schedules with
 // it. The report leaves with the next control segment, if that is soon enough.
 func (e *Endpoint) ForwardPipeState(s wire.PipeState) {

@@ -17,6 +17,7 @@
 //	uplinks            which interfaces carry subflows                  uplinks.go
 //	helperPool         connected helpers and their pipes                helperpool.go, helper.go
 //	deviceStates       whether a device may carry, and in which tier    states.go
+//	handoffWatch       forecasts of handoffs between mobile cells       handoffs.go
 //	troubleLog         why a device has no subflow, and refusals        troubles.go
 //	serverPeer         the server, by the trust file                    serverpeer.go
 //	locationMemory     what subflows carried at each location           locations.go
@@ -40,7 +41,7 @@
 //	deviceStates → caps
 //	endpoint → historyMemory
 //
-// The locks of demand, uplinks, troubleLog, radioMeters, locationMemory, historyMemory and Policy
+// The locks of demand, uplinks, troubleLog, handoffWatch, radioMeters, locationMemory, historyMemory and Policy
 // are taken last. Callbacks into another type, such as uplinks.supervise, troubleLog.onChange or
 // demand.hasOpenStreams, are called without the caller's lock. bondHolder.endUnwanted and
 // bondHolder.addSubflowDetails call theirs with it.

@@ -5,6 +5,7 @@ package primary
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -48,6 +49,7 @@ type Primary struct {
 	names      deviceNames
 	server     *serverPeer
 	states     *deviceStates
+	handoffs   *handoffWatch
 	troubles   *troubleLog
 	demand     *demand
 	bond       *bondHolder
@@ -101,6 +103,7 @@ func New(
 		rec:      rec,
 		byDevice: map[deviceRef]*deviceState{},
 	}
+	p.handoffs = &handoffWatch{log: log, rec: rec, links: map[string]*watchedLink{}}
 	p.uplinks = &uplinks{
 		listInterfaces: (&uplinkFinder{server: server, mark: cfg.socketMark()}).findUplinks,
 		isMetered:      p.states.isMeteredByDefault,
@@ -277,7 +280,18 @@ func (p *Primary) Refusals() []refusal.Record { return p.troubles.listRefusals(t
 func (p *Primary) IsOwnName(name string) bool { return slices.Contains(p.names.policyNames(), name) }
 
 // SetFacts sets the facts of this device.
-func (p *Primary) SetFacts(f facts.Facts) { p.states.setOwnFacts(f) }
+func (p *Primary) SetFacts(f facts.Facts) {
+	p.states.setOwnFacts(f)
+	s, own := p.bond.ownSubflows()
+	for iface, h := range p.handoffs.takeFacts(f, slices.Collect(maps.Keys(own))) {
+		for _, id := range own[iface] {
+			s.endpoint.SetHazard(id, h)
+		}
+	}
+}
+
+// Handoffs returns the handoffs of this device's mobile links.
+func (p *Primary) Handoffs() api.Handoffs { return p.handoffs.listHandoffs(time.Now()) }
 
 // CapReached suspends a helper at once when its cap at this device is used up.
 func (p *Primary) CapReached(of device.CapTarget, _ policy.Allowance) {

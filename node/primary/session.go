@@ -113,6 +113,19 @@ func (b *bondHolder) hasOpenStreams() bool { return b.currentSession().endpoint.
 // hasSubflow reports whether there is a subflow.
 func (b *bondHolder) hasSubflow() bool { return b.currentSession().endpoint.NoSubflowFor() == 0 }
 
+// ownSubflows returns the current session and its subflows by the local interface that carries them.
+func (b *bondHolder) ownSubflows() (s *session, by map[string][]wire.SubflowID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	by = map[string][]wire.SubflowID{}
+	for id, m := range b.active.subflows {
+		if m.device.isLocalInterface() {
+			by[m.device.iface] = append(by[m.device.iface], id)
+		}
+	}
+	return b.active, by
+}
+
 // prepareJoin returns the current session and a JOIN for its next subflow, to be completed.
 func (b *bondHolder) prepareJoin() (*session, wire.Join) {
 	b.mu.Lock()

@@ -49,11 +49,12 @@ func convertSubflow(s endpoint.Subflow) api.Subflow {
 		SRTTms: toAPIMilliseconds(
 			s.SRTT,
 		),
-		PADms:         toAPIMilliseconds(s.PAD),
-		ThroughputBps: s.Th,
-		BacklogBytes:  s.InFlight,
-		LastData:      s.LastData,
-		Hop:           Hop(s.Hop),
+		PADms:           toAPIMilliseconds(s.PAD),
+		ExpectedStallMs: toAPIMilliseconds(s.ExpectedStall),
+		ThroughputBps:   s.Th,
+		BacklogBytes:    s.InFlight,
+		LastData:        s.LastData,
+		Hop:             Hop(s.Hop),
 	}
 	if s.Helped {
 		p.Kind = api.Helped

@@ -28,8 +28,9 @@ type driver struct {
 	result    Result
 	done      bool
 
-	progressed func()          // optional: bytes have arrived
-	answers    []time.Duration // of the small requests beside bulk
+	progressed func()              // optional: bytes have arrived
+	finished   func(time.Duration) // optional: an object took so long
+	answers    []time.Duration     // of the small requests beside bulk
 }
 
 // beginObject starts the next object, or all connections of a page.
@@ -83,6 +84,9 @@ func (d *driver) finishObjectStream() {
 		return
 	}
 	w := d.workload
+	if d.finished != nil {
+		d.finished(d.sim.now - d.began)
+	}
 	switch took := d.sim.now - d.began; w.Kind {
 	case Beside:
 		slices.Sort(d.answers)

@@ -3,6 +3,7 @@
 package network
 
 import (
+	"sort"
 	"time"
 
 	"mpbond/base/unit"
@@ -27,6 +28,20 @@ type Link struct {
 	Queue unit.Bytes `json:"queue"`
 	// Loss is the share of packets lost at random after the queue.
 	Loss float64 `json:"loss,omitempty"`
+	// Outages have rising times. All packets that would leave in one are lost.
+	Outages []Outage `json:"outages,omitempty"`
+}
+
+// Outage is a time in which a link loses everything.
+type Outage struct {
+	From time.Duration `json:"from"`
+	To   time.Duration `json:"to"`
+}
+
+// isOutAt reports whether a packet that leaves at t is lost.
+func (l *Link) isOutAt(t time.Duration) bool {
+	i := sort.Search(len(l.Outages), func(i int) bool { return l.Outages[i].To > t })
+	return i < len(l.Outages) && l.Outages[i].From <= t
 }
 
 // rateIndexAt returns the index of the rate in force at t. hint is where to begin to search.
@@ -119,7 +134,7 @@ func (l *line) enqueuePacket(p *packet) {
 		l.sim.recyclePacket(p)
 		return
 	}
-	if l.Loss > 0 && l.sim.random.Float64() < l.Loss {
+	if l.isOutAt(left) || l.Loss > 0 && l.sim.random.Float64() < l.Loss {
 		l.lost += p.size
 		l.sim.recyclePacket(p)
 		return

@@ -10,6 +10,7 @@ func RunSingle(n *Network, path int, w *Workload, o Options) Result {
 	c := &plain{sim: s, up: up, down: down, workload: w, control: o.plainControl(), seed: n.Seed}
 	d := &driver{sim: s, workload: w, exchanger: c, limit: o.Limit,
 		result: Result{Scheme: "single:" + n.Paths[path].Name, DrawSeed: o.DrawSeed}}
+	d.finished = o.Finished
 	return d.runWorkload(func() error { return nil })
 }
 

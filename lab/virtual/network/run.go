@@ -21,10 +21,23 @@ type Options struct {
 	// Eta is the reinjection threshold; 0 is the default.
 	Eta float64
 	// Limit ends a run that takes longer; 0: an hour.
-	Limit   time.Duration
-	arrived func(at time.Duration, total uint64) // bytes at the reading apps
+	Limit time.Duration
+	// Hints are forecasts of stalls that the primary gets.
+	Hints []Hint
+	// Finished, if not nil, gets the time of each object.
+	Finished func(took time.Duration)
+	arrived  func(at time.Duration, total uint64) // bytes at the reading apps
 	// Trace, if not nil, gets the events of both ends.
 	Trace func(trace.Event)
+}
+
+// Hint is a forecast of a stall of a path, for the primary.
+type Hint struct {
+	At          time.Duration // since the first object began
+	Path        int
+	Probability float64
+	Holds       time.Duration // how long it counts
+	HandedOff   bool
 }
 
 // Result is what one scheme made of a workload.
@@ -94,6 +107,10 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 			o.arrived(s.now, total)
 		}
 	}
+	d.finished = o.Finished
+	for _, h := range o.Hints {
+		s.scheduleTask(startAt+h.At, func(*packet) { b.ends[primary].takeHint(h) }, nil)
+	}
 	r := d.runWorkload(func() error { return b.err })
 	for i, e := range b.ends {
 		for _, a := range c.apps {
@@ -106,6 +123,13 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 		r.Silent += st.ReinjectedSilent
 	}
 	return r
+}
+
+// takeHint passes a hint to the bond.
+func (e *end) takeHint(h Hint) {
+	e.bond.SetHazard(wire.SubflowID(h.Path+1), bond.Hazard{Probability: h.Probability, HandedOff: h.HandedOff,
+		Until: e.virtualNow().Add(h.Holds)}, e.virtualNow())
+	e.processBondEvents()
 }
 
 // joinPathSubflow joins the subflow of a path, with its helper.

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"mpbond/control/facts"
+	"mpbond/link/estimate"
+)
+
+// factsOfCell returns facts about the cell of an interface.
+func factsOfCell(iface string, s estimate.CellSignal) facts.Facts {
+	return facts.Facts{Links: map[string]facts.Link{iface: {Cell: s}}}
+}
+
+// TestHandoffWatch follows a link through handoffs that are foreseen and not, and through alarms.
+func TestHandoffWatch(t *testing.T) {
+	w := &handoffWatch{log: slog.New(slog.DiscardHandler), links: map[string]*watchedLink{}}
+	now := time.Unix(1e9, 0)
+	report := func(neighbour float64, cell string) (probability float64, handedOff bool) {
+		t.Helper()
+		now = now.Add(time.Second)
+		h := w.takeFacts(factsOfCell("wwan0", estimate.CellSignal{At: now, RSRP: -100, Neighbour: neighbour, Cell: cell,
+			SpeedKmh: 300}), []string{"wwan0"})
+		if len(h) != 1 || !h["wwan0"].Until.Equal(now.Add(estimate.HandoffHorizon)) {
+			t.Fatalf("%+v", h)
+		}
+		return h["wwan0"].Probability, h["wwan0"].HandedOff
+	}
+	const weak, strong = -120, -90 // of the neighbour
+	expect := func(what string, handoffs, foreseen, alarms int) {
+		t.Helper()
+		l := w.listHandoffs(now).Links
+		if len(l) != 1 || l[0].Interface != "wwan0" || l[0].Count != handoffs || l[0].Foreseen != foreseen ||
+			l[0].FalseAlarms != alarms {
+			t.Errorf("%s: %+v", what, l)
+		}
+	}
+	report(weak, "a")
+	expect("the first report", 0, 0, 0)
+	if p, _ := report(strong, "a"); p < alarmProbability {
+		t.Errorf("a strong neighbour: %v", p)
+	}
+	if _, handedOff := report(weak, "b"); !handedOff {
+		t.Error("the handoff is missed")
+	}
+	expect("a foreseen handoff", 1, 1, 0)
+	report(weak, "c")
+	expect("another one", 2, 1, 0)
+	report(strong, "c")
+	for range 5 {
+		report(weak, "c")
+	}
+	expect("a false alarm", 2, 1, 1)
+	last := w.listHandoffs(now).Links[0].Last
+	if now.Sub(last) != 6*time.Second {
+		t.Errorf("the last handoff was %v ago", now.Sub(last))
+	}
+
+	// The same report again, and one of another interface.
+	f := factsOfCell("wwan0", estimate.CellSignal{At: now, RSRP: -100, Cell: "d"})
+	if h := w.takeFacts(f, []string{"wwan0", "wlan0"}); len(h) != 0 {
+		t.Errorf("old reports: %+v", h)
+	}
+	now = now.Add(time.Second)
+	if h := w.takeFacts(factsOfCell("", estimate.CellSignal{At: now, RSRP: -100}), []string{"wwan0"}); len(h) != 1 {
+		t.Errorf("a report of the link to the Internet: %+v", h)
+	}
+	for i := range 3 * maxHandoffs { // a modem that names another cell each time
+		report(strong, fmt.Sprint(i))
+	}
+	if l := w.links["wwan0"]; len(l.handoffs) > maxHandoffs || len(l.falseAlarms) > maxHandoffs {
+		t.Errorf("%d handoffs and %d alarms are kept", len(l.handoffs), len(l.falseAlarms))
+	}
+	now = now.Add(handoffMemory + time.Second)
+	if l := w.listHandoffs(now).Links; len(l) != 0 {
+		t.Errorf("after an hour without reports: %+v", l)
+	}
+}
