@@ -4,8 +4,8 @@ package api
 
 // Facts are the facts of a device, and the body of PUT /v2/facts, by which an app or script reports
 // what the system does not provide. They override what mpbond finds itself for ten minutes, or
-// until the next report. The answer is 204. Omitted fields are unknown. The file facts.toml has the
-// same fields.
+// until the next report; a report of cells alone changes only cells. The answer is 204. Omitted
+// fields are unknown. The file facts.toml has the same fields.
 type Facts struct {
 	BatteryPercent *float64 `json:"battery_percent,omitempty" toml:"battery_percent"` // how full it is
 	Charging       *bool    `json:"charging,omitempty" toml:"charging"`               // or plugged in and full

@@ -69,7 +69,7 @@ func TestHandoffs(t *testing.T) {
 			t.Fatalf("no event: %v", err)
 		}
 		if x := news.Change; x != nil && x.Kind == "handoff" {
-			if x.Text != "b" || x.Device == "" || !strings.Contains(x.Reason, "its probability was") {
+			if x.Text != "b" || x.Device == "" || !strings.Contains(x.Reason, "forecast with") {
 				t.Errorf("%+v", x)
 			}
 			break

@@ -190,7 +190,7 @@ func describeEvent(e api.Event) string {
 	case trace.CellLost:
 		return "no cell messages for " + e.Device + ", senders get no cell feedback: " + e.Reason
 	case trace.Handoff:
-		return fmt.Sprintf("cell %s serves %s now; %s", e.Text, e.Device, e.Reason)
+		return fmt.Sprintf("cell %s serves %s now (%s)", e.Text, e.Device, e.Reason)
 	case trace.PolicyRefused:
 		return "policy not changed: " + e.Text
 	case trace.RelayUp:

@@ -444,7 +444,7 @@ func printBondStatus(w io.Writer, b api.Bond) {
 			fmt.Fprintf(w, "  subflow %d by %s: %s\n", p.ID, text.Printable(p.Device), words)
 		}
 		if p.ExpectedStallMs > 0 {
-			fmt.Fprintf(w, "  subflow %d by %s: a handoff may delay it by %s on average (see mpbond handoffs)\n", p.ID,
+			fmt.Fprintf(w, "  subflow %d by %s: a handoff may delay it by %s on average\n", p.ID,
 				text.Printable(p.Device), cli.FormatMilliseconds(p.ExpectedStallMs))
 		}
 		if p.Pipe != "" {

@@ -40,7 +40,7 @@ type Link struct {
 	Cell    estimate.CellSignal // zero: unknown
 }
 
-// fillLinkFrom returns a, with unknown fields taken from b.
+// fillLinkFrom returns a, with unknown fields taken from b. Of two cells the one reported later counts.
 func (a Link) fillLinkFrom(b Link) Link {
 	if a.Radio == wire.RadioNone {
 		a.Radio = b.Radio
@@ -79,6 +79,21 @@ func (a Facts) fillFactsFrom(b Facts) Facts {
 	return a
 }
 
+// splitCells returns the facts without cells, and the cells alone.
+func (a Facts) splitCells() (rest, cells Facts) {
+	rest, cells = a, Facts{Links: map[string]Link{}}
+	rest.Links = map[string]Link{}
+	for name, l := range a.Links {
+		if l.Cell != (estimate.CellSignal{}) {
+			cells.Links[name] = Link{Cell: l.Cell}
+		}
+		if l.Cell = (estimate.CellSignal{}); l != (Link{}) {
+			rest.Links[name] = l
+		}
+	}
+	return rest, cells
+}
+
 // hasSameFacts reports whether a and b are equal.
 func (a Facts) hasSameFacts(b Facts) bool {
 	return a.Battery == b.Battery && a.Power == b.Power && a.Temperature == b.Temperature && maps.Equal(a.Links, b.Links)
@@ -93,12 +108,6 @@ func (a Facts) ForLink(link string) wire.Facts {
 	}
 	return wire.Facts{Battery: a.Battery, Power: a.Power, Temperature: a.Temperature, Link: link, Radio: l.Radio,
 		Metered: l.Metered, Signal: l.Signal}
-}
-
-// CellOf returns what is known of the mobile cell that serves a link of this device; the zero value if
-// that is nothing.
-func (a Facts) CellOf(link string) estimate.CellSignal {
-	return a.Links[link].fillLinkFrom(Link{Cell: a.Links[""].Cell}).Cell
 }
 
 // Source is a source of facts. Read is called by one goroutine at a time, takes a second at most,
@@ -126,12 +135,14 @@ type Keeper struct {
 	mu       sync.Mutex
 	reported Facts // from Report
 	until    time.Time
+	cells    Facts // from Report: only cells
 	found    Facts // from sources
 	now      Facts
 	onChange []func(Facts)
 }
 
-// New returns a Keeper of sources. For each fact the first source that knows it counts. The Keeper
+// New returns a Keeper of sources. For each fact the first source that knows it counts, of cells the
+// newest report. The Keeper
 // owns the sources.
 func New(sources ...Source) *Keeper {
 	return &Keeper{sources: sources, rereads: make(chan struct{}, 1)}
@@ -154,13 +165,21 @@ func (k *Keeper) OnChange(f func(Facts)) {
 }
 
 // Report sets facts from outside. They take precedence over all sources for ReportLifetime or until
-// the next Report.
+// the next Report. Cells stand apart, since another program may report them: a report of cells alone
+// replaces those of the same links and nothing else, and one without cells leaves them.
 func (k *Keeper) Report(f Facts) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.reported, k.until = f, time.Now().Add(ReportLifetime)
+	rest, cells := f.splitCells()
+	if len(cells.Links) == 0 || !rest.hasSameFacts(Facts{}) {
+		k.reported, k.until = rest, time.Now().Add(ReportLifetime)
+		defer notifyFactsChange(k.rereads) // so that Run notices when they expire
+	}
+	if len(cells.Links) > 0 {
+		maps.DeleteFunc(k.cells.Links, func(_ string, l Link) bool { return time.Since(l.Cell.At) > ReportLifetime })
+		k.cells = cells.fillFactsFrom(k.cells)
+	}
 	k.mergeFacts()
-	notifyFactsChange(k.rereads) // so that Run notices when they expire
 }
 
 // mergeFacts updates the current facts and notifies listeners of a change. mu must be held.
@@ -169,6 +188,7 @@ func (k *Keeper) mergeFacts() {
 	if time.Now().Before(k.until) {
 		f = k.reported.fillFactsFrom(f)
 	}
+	f = k.cells.fillFactsFrom(f)
 	if f.hasSameFacts(k.now) {
 		return
 	}

@@ -285,13 +285,10 @@ func TestCells(t *testing.T) {
 		t.Fatal(err)
 	}
 	for link, want := range map[string]estimate.CellSignal{"wwan0": {At: at, RSRP: rsrp, Neighbour: neighbour,
-		Cell: "26202-7", SpeedKmh: speed}, "wwan1": {At: at, Cell: "x"}, "": {At: at, Cell: "x"}} {
-		if got := f.CellOf(link); got != want {
+		Cell: "26202-7", SpeedKmh: speed}, "wwan1": {}, "": {At: at, Cell: "x"}} {
+		if got := f.Links[link].Cell; got != want {
 			t.Errorf("%q: %+v", link, got)
 		}
-	}
-	if got := (Facts{}).CellOf("wwan0"); got != (estimate.CellSignal{}) {
-		t.Errorf("of nothing: %+v", got)
 	}
 	newer := Link{Cell: estimate.CellSignal{At: at.Add(time.Second)}}
 	if got := f.Links["wwan0"].fillLinkFrom(newer); got.Cell != newer.Cell {
@@ -329,7 +326,51 @@ func TestCellsInFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &File{Path: path, Log: slog.New(slog.DiscardHandler)}
-	if got, want := f.Read().CellOf("wwan0"), (estimate.CellSignal{At: at, RSRP: -99, Cell: "7"}); got != want {
+	if got, want := f.Read().Links["wwan0"].Cell, (estimate.CellSignal{At: at, RSRP: -99, Cell: "7"}); got != want {
 		t.Errorf("%+v", got)
 	}
+	future := time.Now().Add(time.Hour)
+	if err := os.Chtimes(path, future, future); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.Read().Links["wwan0"].Cell.At; got.After(time.Now()) {
+		t.Errorf("a report in the future counts from %v", got)
+	}
+}
+
+// TestReportsOfCells: reports of cells and of other facts, by two programs, do not replace each other.
+func TestReportsOfCells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := New()
+		cell := func(name string) estimate.CellSignal { return estimate.CellSignal{At: time.Now(), Cell: name} }
+		expect := func(what string, battery unit.Level, cells map[string]string) {
+			t.Helper()
+			f := k.Facts()
+			if f.Battery != battery {
+				t.Errorf("%s: battery %v", what, f.Battery)
+			}
+			for link, want := range cells {
+				if got := f.Links[link].Cell.Cell; got != want {
+					t.Errorf("%s: cell %q of %q, want %q", what, got, link, want)
+				}
+			}
+		}
+		k.Report(Facts{Battery: unit.Percent(40), Links: map[string]Link{"": {Radio: wire.RadioCellular}}})
+		k.Report(Facts{Links: map[string]Link{"m": {Cell: cell("a")}, "": {}}})
+		time.Sleep(time.Second)
+		k.Report(Facts{Links: map[string]Link{"u": {Cell: cell("b")}}})
+		expect("two links", unit.Percent(40), map[string]string{"m": "a", "u": "b"})
+		if k.Facts().Links[""].Radio != wire.RadioCellular {
+			t.Error("a report of cells replaces the kind of link")
+		}
+		time.Sleep(time.Second)
+		k.Report(Facts{Links: map[string]Link{"u": {Cell: cell("c")}}})
+		k.Report(Facts{Battery: unit.Percent(39)})
+		expect("another cell, and another level", unit.Percent(39), map[string]string{"m": "a", "u": "c"})
+		k.Report(Facts{})
+		expect("nothing is known", unit.Level(0), map[string]string{"u": "c"})
+		time.Sleep(ReportLifetime + time.Second)
+		k.Report(Facts{Links: map[string]Link{"v": {Cell: cell("d")}}})
+		expect("ten minutes later", unit.Level(0), map[string]string{"m": "", "u": "", "v": "d"})
+	})
 }

@@ -63,11 +63,15 @@ func (f *File) Read() Facts {
 	return f.last
 }
 
-// modifiedAt returns when the file was last changed: what it states was true then.
+// modifiedAt returns when the file was last changed, by a clock that may have been wrong: not later than
+// now. What it states was true then.
 func (f *File) modifiedAt() time.Time {
 	info, err := userfile.Stat(f.Path)
 	if err != nil {
 		return time.Time{}
+	}
+	if now := time.Now(); info.ModTime().After(now) {
+		return now
 	}
 	return info.ModTime()
 }

@@ -122,7 +122,8 @@ type Bond struct {
 	silence silenceDetector
 
 	byeReceived bool
-	hintsDue    bool // a stream was opened: the other end must get the hazards
+	wasActive   bool   // when queueDueHints was last called
+	hintSerial  uint64 // of the last HINT
 	chooser     turnChooser
 	writer      segmentWriter
 	reinject    reinjector
@@ -297,7 +298,7 @@ func (b *Bond) OpenStream(dest string) (*Stream, error) {
 	}
 	b.streams.lastID++
 	s := b.addNewStream(b.streams.lastID)
-	s.dest, b.hintsDue = dest, true
+	s.dest = dest
 	b.traceStreamOpen(s)
 	b.control.queueFrame(s, wire.TypeOpen)
 	if window, ok := b.buffers.openingWindow(); ok {

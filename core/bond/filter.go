@@ -286,7 +286,7 @@ func (f *subflowFilter) markStreamEnded(perm *permission) {
 	}
 }
 
-// fastestPermitted returns the subflow of least PAD, other than except, that a class may use. It
+// fastestPermitted returns the subflow of least PAD and expected stall, other than except, that a class may use. It
 // prefers subflows that are not possibly silent, and of these the ones that the guide allows for
 // small data.
 func (f *subflowFilter) fastestPermitted(except *subflow, c *trafficClass, now time.Time) (best *subflow) {

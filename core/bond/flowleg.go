@@ -66,7 +66,8 @@ type pinnedSubflow struct {
 	otherFasterSince time.Time // since when another one has been clearly faster
 }
 
-// shouldMove reports whether to move to best, the subflow of least PAD, and why.
+// shouldMove reports whether to move to best, the subflow of least PAD and expected stall, and why. It
+// moves at once if a handoff is likely.
 func (n *pinnedSubflow) shouldMove(best *subflow, now time.Time) (move bool, why string) {
 	switch {
 	case best == nil || best == n.subflow:
@@ -76,11 +77,14 @@ func (n *pinnedSubflow) shouldMove(best *subflow, now time.Time) (move bool, why
 	case n.subflow.possiblySilent(now) && !best.possiblySilent(now):
 		return true, "its subflow is silent"
 	default:
-		was := n.subflow.est.EstimateAt(now).PAD + n.subflow.expectedStall(now)
+		stall := n.subflow.expectedStall(now)
+		was := n.subflow.est.EstimateAt(now).PAD + stall
 		is := best.est.EstimateAt(now).PAD + best.expectedStall(now)
 		switch {
 		case was-is < max(clearlyFaster, was/4):
 			n.otherFasterSince = time.Time{}
+		case stall >= clearlyFaster && was-is >= stall/2:
+			return true, "a handoff is likely"
 		case n.otherFasterSince.IsZero():
 			n.otherFasterSince = now
 		case now.Sub(n.otherFasterSince) >= moveDelay:

@@ -11,16 +11,16 @@ import (
 // Hazard says how likely the link of a subflow changes its mobile cell soon. Such a handoff may stall the
 // link.
 type Hazard struct {
-	Probability float64   // of a handoff before Until
+	Probability float64   // of a handoff within 2 s
 	Until       time.Time // later it says nothing
 	// HandedOff reports that the link has changed its cell since the last Hazard.
 	HandedOff bool
 }
 
-// stallHistory is how much handoffs have delayed what a subflow carried, on average. The zero value
-// assumes usualStall.
+// stallHistory holds the mean delay by the handoffs of a subflow's link. The zero value assumes
+// usualStall.
 type stallHistory struct {
-	count int           // of handoffs while it carried something
+	count int           // of handoffs while the subflow carried something
 	sum   time.Duration // of their stalls, each up to maxStall
 }
 
@@ -31,8 +31,8 @@ const (
 	maxStall = 350 * time.Millisecond
 	// maxStallHistory bounds the count, so that later stalls count more.
 	maxStallHistory = 40
-	// handoffReportTime is how old a handoff may be when it is reported.
-	handoffReportTime = 2 * time.Second
+	// aroundHandoff is how long before or after the report of a handoff its stall may be.
+	aroundHandoff = 2 * time.Second
 )
 
 // meanStall returns the mean.
@@ -56,7 +56,7 @@ const (
 	hintInterval = 100 * time.Millisecond
 )
 
-// expectedStall returns by how much a stall that may come, or has begun, delays what the subflow is
+// expectedStall returns by how much a stall that may come, or is under way, delays what the subflow is
 // given now, on average; 0 if none is likely.
 //
 // The stall of a handoff is under way, or begins before the bytes have arrived, with about the square
@@ -69,63 +69,98 @@ func (p *subflow) expectedStall(now time.Time) time.Duration {
 	return 0
 }
 
-// SetHazard sets how likely the link of a subflow changes its cell soon. While streams are open the
-// other end gets it too, at most once each hintInterval. It is no fact: bytes that would go over the
-// subflow go over another one if that is nearly as fast.
+// SetHazard sets how likely the link of a subflow changes its cell soon. The other end gets it too, while
+// the bond carries something. A hazard only adds delay to the subflow; it never excludes it.
 func (b *Bond) SetHazard(id wire.SubflowID, h Hazard, now time.Time) {
-	if p := b.subflows.subflowByID(id); p != nil {
-		was := p.expectedStall(now)
-		b.applyHazard(p, h, now)
-		if len(b.streams.all) > 0 && (h.HandedOff || was > 0 || p.expectedStall(now) > 0) {
-			b.queueHint(p, now)
-		}
+	p := b.subflows.subflowByID(id)
+	if p == nil {
+		return
 	}
+	was, unsent := p.expectedStall(now), p.hazard.HandedOff
+	b.applyHazard(p, h, now)
+	if h.HandedOff || was > 0 || p.expectedStall(now) > 0 {
+		p.hintDue = true
+	}
+	p.hazard.HandedOff = h.HandedOff || unsent
 }
 
-// applyHazard stores a hazard, and after a handoff how long the subflow has stalled.
+// applyHazard stores a hazard.
 func (b *Bond) applyHazard(p *subflow, h Hazard, now time.Time) {
 	was := p.expectedStall(now)
 	p.hazard = h
 	if h.HandedOff {
-		p.recordHandoff(now)
+		p.learnStall(now) // of the handoff before
+		p.handoffAt = now
 	}
 	if was != p.expectedStall(now) {
 		b.filter.expireAnswers()
 	}
 }
 
-// recordHandoff records how long the subflow has stalled in a handoff that has just been reported.
-func (p *subflow) recordHandoff(now time.Time) {
-	switch began := p.stallBegan; {
-	case !p.stalledSince.IsZero():
-		p.stalls.addStall(now.Sub(began))
-	case !began.IsZero() && now.Sub(p.stallEnded) < handoffReportTime:
-		p.stalls.addStall(p.stallEnded.Sub(began))
-	case now.Sub(p.lastActive) < handoffReportTime:
+// learnStall records how long the subflow has stalled around the last handoff, if there was one whose
+// stall is not recorded. Stalls that silence detection does not notice count as none.
+func (p *subflow) learnStall(now time.Time) {
+	at := p.handoffAt
+	if at.IsZero() {
+		return
+	}
+	p.handoffAt = time.Time{}
+	began, ended := p.stallBegan, p.stallEnded
+	if !p.stalledSince.IsZero() {
+		ended = now
+	}
+	switch {
+	case !began.IsZero() && ended.After(at.Add(-aroundHandoff)) && began.Before(at.Add(aroundHandoff)):
+		p.stalls.addStall(ended.Sub(began))
+		p.stallBegan = time.Time{} // counts once
+	case p.lastInFlight.After(at.Add(-aroundHandoff)):
 		p.stalls.addStall(0)
 	}
 }
 
-// queueHint queues the hazard of a subflow for the other end.
-func (b *Bond) queueHint(p *subflow, now time.Time) {
-	if b.cfg.OpensStreams && now.Sub(p.hintedAt) >= hintInterval {
-		p.hintedAt = now
-		b.control.queueHint(wire.Hint{Subflow: p.id, Probability: p.hazard.Probability,
-			Holds: p.hazard.Until.Sub(now), HandedOff: p.hazard.HandedOff})
-		p.hazard.HandedOff = false // the other end counts it once
+// learnStallInTime records the stall of the last handoff once it cannot begin any more.
+func (p *subflow) learnStallInTime(now time.Time) {
+	if !p.handoffAt.IsZero() && now.Sub(p.handoffAt) >= aroundHandoff {
+		p.learnStall(now)
 	}
 }
 
-// queueDueHints queues the hazards of all subflows that may stall, after a stream was opened.
+// isActive reports whether the bond carries something, or lately did: its radios are awake.
+func (b *Bond) isActive(now time.Time) bool {
+	if b.backlog.pending+b.backlog.lowLatencyPending > 0 || len(b.control.frames) > 0 ||
+		now.Sub(b.silence.lastData) < recentActivity {
+		return true
+	}
+	for _, p := range b.subflows.list {
+		if p.inFlight.len() > 0 || now.Sub(p.lastInFlight) < recentActivity {
+			return true
+		}
+	}
+	return false
+}
+
+// queueDueHints queues the hazards that the other end does not have, while the bond is active. When it
+// becomes active these are all that matter.
 func (b *Bond) queueDueHints(now time.Time) {
-	if !b.hintsDue {
+	if !b.cfg.OpensStreams {
 		return
 	}
-	b.hintsDue = false
+	was := b.wasActive
+	if b.wasActive = b.isActive(now); !b.wasActive {
+		return
+	}
 	for _, p := range b.subflows.list {
-		if p.expectedStall(now) > 0 {
-			b.queueHint(p, now)
+		if p.hintDue = p.hintDue || !was && p.expectedStall(now) > 0; !p.hintDue {
+			continue
 		}
+		if next := p.hintedAt.Add(hintInterval); now.Before(next) {
+			b.timer.requestWakeAt(next)
+			continue
+		}
+		b.hintSerial++
+		b.control.queueHint(wire.Hint{Subflow: p.id, Serial: b.hintSerial, Probability: p.hazard.Probability,
+			ValidFor: p.hazard.Until.Sub(now), HandedOff: p.hazard.HandedOff && now.Before(p.hazard.Until)})
+		p.hintDue, p.hintedAt, p.hazard.HandedOff = false, now, false // the other end counts a handoff once
 	}
 }
 
@@ -141,12 +176,13 @@ func (q *controlQueue) queueHint(f wire.Hint) {
 	q.queueNotice(f)
 }
 
-// receiveHint stores a hazard that the primary reports. It never makes a subflow better than it is
-// measured to be.
+// receiveHint stores a hazard that the primary reports, unless a later one has overtaken it. It never
+// makes a subflow better than it is measured to be.
 func (b *Bond) receiveHint(_ *subflow, payload []byte, now time.Time) error {
 	f, err := wire.ParseHint(payload)
-	if p := b.subflows.subflowByID(f.Subflow); err == nil && p != nil {
-		b.applyHazard(p, Hazard{Probability: f.Probability, Until: now.Add(f.Holds), HandedOff: f.HandedOff}, now)
+	if p := b.subflows.subflowByID(f.Subflow); err == nil && p != nil && f.Serial > p.hintSerial {
+		p.hintSerial = f.Serial
+		b.applyHazard(p, Hazard{Probability: f.Probability, Until: now.Add(f.ValidFor), HandedOff: f.HandedOff}, now)
 	}
 	return err
 }

@@ -3,11 +3,13 @@
 package bond
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"mpbond/base/unit"
 	"mpbond/core/sched"
+	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
 
@@ -28,8 +30,8 @@ func hintsIn(t *testing.T, frames []byte) (all []wire.Hint) {
 	return all
 }
 
-// TestHints checks when the primary sends hints: while a stream is open, if a handoff is likely, was
-// likely or has happened, and at most each hintInterval.
+// TestHints checks when the primary sends hints: while the bond carries something, if a handoff is likely,
+// was likely or has happened, and at most each hintInterval.
 func TestHints(t *testing.T) {
 	b, now := New(Config{OpensStreams: true}), start
 	for id := wire.SubflowID(1); id <= 2; id++ {
@@ -37,6 +39,7 @@ func TestHints(t *testing.T) {
 		b.subflows.subflowByID(id).trainLeft = 0
 		b.MarkIdle(id)
 	}
+	serial := uint64(0)
 	expect := func(what string, want ...wire.Hint) {
 		t.Helper()
 		var all []wire.Hint
@@ -44,38 +47,59 @@ func TestHints(t *testing.T) {
 			all = append(all, hintsIn(t, frames)...)
 			b.MarkIdle(id)
 		}
-		if len(all) != len(want) || len(all) > 0 && all[0] != want[0] {
+		for i := range want {
+			serial++
+			want[i].Serial = serial
+		}
+		if !slices.Equal(all, want) {
 			t.Errorf("%s: %+v, want %+v", what, all, want)
 		}
-		now = now.Add(time.Second)
 	}
 	hazard := func(p float64, handedOff bool) {
 		b.SetHazard(1, Hazard{Probability: p, Until: now.Add(2 * time.Second), HandedOff: handedOff}, now)
 	}
 	hazard(0.6, true)
-	expect("no stream is open")
-	if _, err := b.OpenStream("web:80"); err != nil {
+	expect("the bond is idle")
+	s, err := b.OpenStream("web:80")
+	if err != nil {
 		t.Fatal(err)
 	}
-	expect("a stream is opened", wire.Hint{Subflow: 1, Probability: 0.6, Holds: time.Second, HandedOff: true})
-	hazard(0.6, false)
+	expect("a stream is opened", wire.Hint{Subflow: 1, Probability: 0.6, ValidFor: 2 * time.Second, HandedOff: true})
+	hazard(0.4, true)
 	b.SetHazard(99, Hazard{Probability: 1, Until: now.Add(time.Second)}, now)
-	expect("again, and one of an unknown subflow", wire.Hint{Subflow: 1, Probability: 0.6, Holds: 2 * time.Second})
-	hazard(0.2, true)
-	hazard(0.4, false)
-	expect("two at once", wire.Hint{Subflow: 1, Probability: 0.2, Holds: 2 * time.Second, HandedOff: true})
+	expect("at once again, and of an unknown subflow")
+	hazard(0.2, false)
+	b.timer.clearWakeTime()
+	expect("still at once")
+	if at := b.NextTick(); at != now.Add(hintInterval) {
+		t.Errorf("the next tick is %v later", at.Sub(now))
+	}
+	now = now.Add(hintInterval)
+	expect("after the interval", wire.Hint{Subflow: 1, Probability: 0.2, ValidFor: 1900 * time.Millisecond,
+		HandedOff: true})
+	now = now.Add(time.Second)
 	hazard(0, false)
-	expect("no longer likely", wire.Hint{Subflow: 1, Holds: 2 * time.Second})
+	expect("no longer likely", wire.Hint{Subflow: 1, ValidFor: 2 * time.Second})
+	now = now.Add(time.Second)
 	hazard(0.05, false)
 	expect("not likely before and after")
+	now = now.Add(time.Second)
 	hazard(0.05, true)
-	expect("a handoff that was not foreseen", wire.Hint{Subflow: 1, Probability: 13. / 255, Holds: 2 * time.Second,
+	expect("a handoff that was not foreseen", wire.Hint{Subflow: 1, Probability: 13. / 255, ValidFor: 2 * time.Second,
 		HandedOff: true})
-	now = now.Add(time.Hour)
-	if _, err := b.OpenStream("web:80"); err != nil {
-		t.Fatal(err)
+
+	// What is in flight is acknowledged, and the stream stays open without data.
+	for _, p := range b.subflows.list {
+		for p.inFlight.len() > 0 {
+			p.inFlight.popOldestFrame()
+		}
 	}
-	expect("a stream is opened after the forecast has ended")
+	now = now.Add(recentActivity)
+	hazard(0.8, true)
+	expect("an idle stream is open")
+	now = now.Add(time.Hour)
+	s.Write([]byte("hello"))
+	expect("it carries data after the forecast has ended", wire.Hint{Subflow: 1, Probability: 0.8})
 }
 
 // TestHintReplacesWaiting: a subflow has one waiting HINT, which keeps that there was a handoff.
@@ -89,16 +113,20 @@ func TestHintReplacesWaiting(t *testing.T) {
 	}
 }
 
-// TestReceiveHint: a hint counts for its time, for its subflow alone, and may be about none.
+// TestReceiveHint: a hint counts for its time, for its subflow alone, and may be about none. One that a
+// later hint has overtaken changes nothing.
 func TestReceiveHint(t *testing.T) {
 	b := New(Config{})
 	b.AddSubflow(1, false, start)
 	b.AddSubflow(2, false, start)
-	for _, f := range []wire.Hint{{Subflow: 1, Probability: 1, Holds: time.Second}, {Subflow: 7, Probability: 1}} {
+	receive := func(f wire.Hint) {
+		t.Helper()
 		if err := b.ReceiveFrame(2, f.Type(), f.AppendPayload(nil), start); err != nil {
 			t.Fatal(err)
 		}
 	}
+	receive(wire.Hint{Subflow: 7, Serial: 9, Probability: 1})
+	receive(wire.Hint{Subflow: 1, Serial: 3, Probability: 1, ValidFor: time.Second})
 	p, q := b.subflows.subflowByID(1), b.subflows.subflowByID(2)
 	if got := p.expectedStall(start); got != usualStall || q.expectedStall(start) != 0 {
 		t.Errorf("a handoff that is certain delays by %v", got)
@@ -106,31 +134,61 @@ func TestReceiveHint(t *testing.T) {
 	if got := p.expectedStall(start.Add(time.Second)); got != 0 {
 		t.Errorf("after the forecast has ended: %v", got)
 	}
+	for _, serial := range []uint64{2, 3} {
+		receive(wire.Hint{Subflow: 1, Serial: serial})
+		if p.expectedStall(start) != usualStall {
+			t.Errorf("hint %d counts after hint 3", serial)
+		}
+	}
+	if receive(wire.Hint{Subflow: 1, Serial: 4}); p.expectedStall(start) != 0 {
+		t.Error("the last hint does not count")
+	}
+	receive(wire.Hint{Subflow: 1, Serial: 5, Probability: 0.6, ValidFor: time.Second})
+	if got := p.expectedStall(start); (got - usualStall*36/100).Abs() > time.Microsecond {
+		t.Errorf("a handoff with a probability of 0.6 delays by %v", got)
+	}
 }
 
 // TestStallHistory: what handoffs delay is learnt from how long the subflow stalled around them, while it
 // carried something.
 func TestStallHistory(t *testing.T) {
+	after := func(d time.Duration) time.Time { return start.Add(d) }
+	const second = time.Second
 	for _, c := range []struct {
 		name    string
 		subflow subflow
 		want    time.Duration
 	}{
-		{"it carried nothing", subflow{lastActive: start.Add(-time.Minute)}, usualStall},
-		{"no stall", subflow{lastActive: start}, usualStall * 4 / 5},
-		{"an old stall", subflow{lastActive: start, stallBegan: start.Add(-9 * time.Second),
-			stallEnded: start.Add(-8 * time.Second)}, usualStall * 4 / 5},
-		{"a short stall", subflow{stallBegan: start.Add(-300 * time.Millisecond),
-			stallEnded: start.Add(-250 * time.Millisecond)}, (4*usualStall + 50*time.Millisecond) / 5},
-		{"a long stall", subflow{stallBegan: start.Add(-5 * time.Second), stallEnded: start},
+		{"it carried nothing", subflow{lastActive: start, lastInFlight: after(-9 * second)}, usualStall},
+		{"no stall", subflow{lastInFlight: after(second)}, usualStall * 4 / 5},
+		{"an old stall", subflow{lastInFlight: start, stallBegan: after(-9 * second), stallEnded: after(-8 * second)},
+			usualStall * 4 / 5},
+		{"a later stall", subflow{lastInFlight: start, stallBegan: after(8 * second), stallEnded: after(9 * second)},
+			usualStall * 4 / 5},
+		{"a short stall before", subflow{stallBegan: after(-300 * time.Millisecond), stallEnded: after(-250 * time.Millisecond)},
+			(4*usualStall + 50*time.Millisecond) / 5},
+		{"a long stall after", subflow{stallBegan: after(second), stallEnded: after(4 * second)},
 			(4*usualStall + maxStall) / 5},
-		{"a stall that lasts", subflow{stallBegan: start.Add(-100 * time.Millisecond), stalledSince: start},
+		{"a stall that lasts", subflow{stallBegan: after(1900 * time.Millisecond), stalledSince: after(second)},
 			(4*usualStall + 100*time.Millisecond) / 5},
 	} {
-		c.subflow.recordHandoff(start)
-		if got := c.subflow.stalls.meanStall(); got != c.want {
+		p := &c.subflow
+		p.handoffAt = start
+		if p.learnStallInTime(after(aroundHandoff - 1)); p.stalls.count != 0 {
+			t.Errorf("%s: learnt too early", c.name)
+		}
+		for range 2 { // the second time there is no handoff
+			p.learnStallInTime(after(aroundHandoff))
+		}
+		if got := p.stalls.meanStall(); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
+	}
+	p := &subflow{handoffAt: start, stallBegan: start, stallEnded: after(100 * time.Millisecond), lastInFlight: start}
+	p.learnStall(start)
+	p.handoffAt = after(second)
+	if p.learnStall(after(second)); p.stalls != (stallHistory{2, 100 * time.Millisecond}) {
+		t.Errorf("two handoffs with one stall: %+v", p.stalls)
 	}
 	var h stallHistory
 	for range 1000 {
@@ -194,5 +252,92 @@ func TestHazardAvoidsSubflow(t *testing.T) {
 	}
 	if v := p.schedulerView(p.est.EstimateAt(start), start); v.ExpectedStall != usualStall {
 		t.Errorf("the scheduler sees %v", v.ExpectedStall)
+	}
+}
+
+// TestHazardMovesSmallData: the subflow for small data is chosen anew when a handoff becomes likely.
+func TestHazardMovesSmallData(t *testing.T) {
+	b := New(Config{})
+	b.AddSubflow(1, false, start)
+	b.AddSubflow(2, false, start)
+	for id, rtt := range map[wire.SubflowID]time.Duration{1: 50 * time.Millisecond, 2: 80 * time.Millisecond} {
+		b.ObserveLocalHop(id, start, estimate.Hop{SRTT: rtt, MinRTT: rtt, MSS: 1448, Cwnd: 14_480})
+	}
+	before := b.filter.generation
+	carrier := func() wire.SubflowID {
+		for _, p := range b.subflows.list {
+			p.idle = true
+		}
+		p, _ := b.chooser.surveySubflows(start)
+		return p.id
+	}
+	if p := b.filter.fastestPermitted(nil, nil, start); p.id != 1 || carrier() != 1 {
+		t.Fatalf("subflow %d is the fastest", p.id)
+	}
+	b.SetHazard(1, Hazard{Probability: 1, Until: start.Add(time.Second)}, start)
+	if id := carrier(); id != 2 {
+		t.Errorf("subflow %d carries control frames", id)
+	}
+	if p := b.filter.fastestPermitted(nil, nil, start); p.id != 2 || b.filter.generation == before {
+		t.Errorf("subflow %d while the other is likely to stall; the guide is asked again: %v", p.id,
+			b.filter.generation != before)
+	}
+}
+
+// TestIdleBondLearnsNothing: hints that arrive while nothing is carried are no handoffs without a stall.
+func TestIdleBondLearnsNothing(t *testing.T) {
+	b, now := New(Config{}), start
+	b.AddSubflow(1, false, now)
+	for serial := range uint64(40) {
+		now = now.Add(5 * time.Second)
+		f := wire.Hint{Subflow: 1, Serial: serial + 1, Probability: 1, ValidFor: time.Second, HandedOff: true}
+		if err := b.ReceiveFrame(1, f.Type(), f.AppendPayload(nil), now); err != nil {
+			t.Fatal(err)
+		}
+		b.Tick(now.Add(3 * time.Second))
+	}
+	if p := b.subflows.subflowByID(1); p.stalls.meanStall() != usualStall {
+		t.Errorf("a handoff is taken to stall for %v", p.stalls.meanStall())
+	}
+}
+
+// TestHandoffMovesPins: a pinned flow or stream moves at once when a handoff of its link is likely, and
+// otherwise only after another subflow was faster for a while.
+func TestHandoffMovesPins(t *testing.T) {
+	b := New(Config{})
+	for id, rtt := range map[wire.SubflowID]time.Duration{1: 50 * time.Millisecond, 2: 60 * time.Millisecond} {
+		b.AddSubflow(id, false, start)
+		b.ObserveLocalHop(id, start, estimate.Hop{SRTT: rtt, MinRTT: rtt, MSS: 1448, Cwnd: 14_480})
+	}
+	p, q := b.subflows.subflowByID(1), b.subflows.subflowByID(2)
+	pin := pinnedSubflow{subflow: p}
+	if move, why := pin.shouldMove(q, start); move {
+		t.Errorf("it moves to a slower one: %s", why)
+	}
+	b.SetHazard(1, Hazard{Probability: 0.6, Until: start.Add(time.Second)}, start)
+	if move, why := pin.shouldMove(q, start); !move || why != "a handoff is likely" {
+		t.Errorf("a handoff is likely: %v, %q", move, why)
+	}
+	b.SetHazard(2, Hazard{Probability: 0.6, Until: start.Add(time.Second)}, start)
+	if move, why := pin.shouldMove(q, start); move {
+		t.Errorf("it moves to one that may stall too: %s", why)
+	}
+}
+
+// TestBusyBondLearns: a handoff while bytes are in flight, which go on being acknowledged, is learnt two
+// seconds later as one without a stall.
+func TestBusyBondLearns(t *testing.T) {
+	b := newFilledBond(t, 3)
+	p := b.subflows.list[0]
+	b.SetHazard(p.id, Hazard{HandedOff: true}, start)
+	for now := start; now.Sub(start) <= aroundHandoff; now = now.Add(checkInterval) {
+		if p.stalls.count != 0 {
+			t.Fatalf("learnt after %v", now.Sub(start))
+		}
+		p.lastProgress, p.lastHopProgress = now, now
+		b.Tick(now)
+	}
+	if p.stalls != (stallHistory{count: 1}) {
+		t.Errorf("%+v", p.stalls)
 	}
 }

@@ -149,6 +149,9 @@ func (d *silenceDetector) discountPause(pause time.Duration) {
 // scheduleStallCheck sets the timer for the next check of subflows with bytes in flight.
 func (d *silenceDetector) scheduleStallCheck(now time.Time) {
 	for _, p := range d.subflows.list {
+		if p.inFlight.len() > 0 {
+			p.lastInFlight = now
+		}
 		if p.inFlight.len() > 0 || p.est.LocalHop().Queue > 0 {
 			d.timer.requestWakeAt(now.Add(checkInterval))
 		}

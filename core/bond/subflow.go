@@ -35,6 +35,7 @@ type subflow struct {
 	// The last stall: when it had made its last progress before, and when it was seen to go on.
 	stallBegan, stallEnded time.Time
 	lastProbeTime          time.Time // when it was last probed
+	lastInFlight           time.Time // when a check last saw frames in flight
 	probeDue               bool
 	trainLeft              int       // packets of a train that are still to be sent
 	trainUntil             time.Time // later it is not begun
@@ -46,9 +47,12 @@ type subflow struct {
 
 	ack ackDebt
 
-	hazard   Hazard
-	stalls   stallHistory
-	hintedAt time.Time // when the other end was last to get it
+	hazard     Hazard
+	stalls     stallHistory
+	handoffAt  time.Time // report of the last handoff whose stall is not in stalls; else zero
+	hintDue    bool      // the other end must get the hazard
+	hintedAt   time.Time // when the last HINT about it was queued
+	hintSerial uint64    // of the last HINT received about it
 
 	lastTraced time.Time // when its estimates were last traced
 	lastData   time.Time // arrival of the last new stream byte or datagram

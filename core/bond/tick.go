@@ -39,6 +39,7 @@ func (b *Bond) checkSilence(now time.Time) {
 		if p.est.EstimateAt(now).AckLate > 0 && b.reinject.hasTimelyOther(p, now) {
 			b.reinject.repeatControlFrames(p, now)
 		}
+		p.learnStallInTime(now)
 		c := b.silence.updateSubflow(p, now)
 		if c.began || c.ended {
 			b.filter.expireAnswers()

@@ -24,8 +24,8 @@ const (
 func rowH9WrongHints() Row {
 	r := newRailRow("h9", "wrong hints", fmt.Sprintf("Computed in virtual time: the real core on %d trains in each "+
 		"repetition, with %d downloads of each size, or one of %v, and modems that are right or wrong about their signals: "+
-		"shuffled in time, serving cell and neighbour swapped, always or never those before a handoff. All figures are "+
-		"relative to the same downloads without hints.", h9Trains, h9Objects, h9Bulk))
+		"shuffled in time, serving cell and neighbour swapped, always or never those before a handoff, or no neighbour. "+
+		"All figures are relative to the same downloads without hints.", h9Trains, h9Objects, h9Bulk))
 	r.Judged = h0Scheme
 	for _, how := range network.Distortions {
 		r.Metrics = append(r.Metrics, modelMetric(h9Name("mean time", how), "%", false),

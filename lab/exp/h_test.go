@@ -18,6 +18,7 @@ import (
 	"mpbond/lab"
 	"mpbond/lab/app"
 	"mpbond/lab/vary"
+	"mpbond/link/estimate"
 )
 
 // railResult returns a transfer of h2 with a rate in Mbit/s and bytes by link.
@@ -220,5 +221,29 @@ func TestHandoverRuns(t *testing.T) {
 	if len(pairs) < 400 || f.MedianLength < 40*time.Millisecond || f.MedianLength > 80*time.Millisecond ||
 		math.Abs(f.Interval.Seconds()-22) > 4 {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestCellReports: the modems of both links report once a second, in order, with what a modem can measure.
+func TestCellReports(t *testing.T) {
+	c := h1Cells()[0]
+	reports := c.drawCellRides(7).cellReports()
+	var at time.Duration
+	seen := map[string]int{}
+	for _, r := range reports {
+		if r.At < at || !estimate.IsRSRP(*r.Cell.RSRPDBm) || !estimate.IsRSRP(*r.Cell.NeighbourRSRPDBm) ||
+			r.Cell.Cell == "" || math.Abs(*r.Cell.SpeedKmh-300) > 1 {
+			t.Fatalf("after %v: %+v", at, r)
+		}
+		at = r.At
+		seen[r.Link]++
+	}
+	if n := int(at/time.Second) + 1; len(seen) != 2 || seen[railLinkM] != n || seen[railLinkU] != n {
+		t.Errorf("%v reports within %v", seen, at)
+	}
+	r := rowH1SmallFiles().withCellsForSeed(7)
+	p, err := r.buildCellRunSpec(r.Cells[0], Options{Seed: 7})
+	if err != nil || len(p.Reports) != len(reports) {
+		t.Errorf("%d of %d reports pass to the lab, %v", len(p.Reports), len(reports), err)
 	}
 }

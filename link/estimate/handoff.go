@@ -29,8 +29,8 @@ func IsRSRP(v float64) bool { return v >= minRSRP && v <= maxRSRP } // NaN is no
 const (
 	// HandoffHorizon is how far a forecast looks ahead. Modems report about once a second.
 	HandoffHorizon = 2 * time.Second
-	// signalLifetime is how long the last report counts.
-	signalLifetime = 2500 * time.Millisecond
+	// SignalLifetime is how long a report counts. A longer gap between two reports is no outcome.
+	SignalLifetime = 2500 * time.Millisecond
 	// maxSinceHandoff bounds the time since the last handoff that counts.
 	maxSinceHandoff = time.Minute
 	// usualRSRP is in dBm, maxSpeed in km/h.
@@ -76,7 +76,8 @@ type openForecast struct {
 }
 
 // AddSignal takes a report. It reports whether the link has changed to another cell since the last
-// one. It ignores a report that is not newer than the last one.
+// one. It ignores a report that is not newer than the last one. Without cells it forecasts, but does not
+// correct itself.
 func (f *HandoffForecast) AddSignal(s CellSignal) (handoff bool) {
 	if !s.At.After(f.last.At) {
 		return false
@@ -84,7 +85,11 @@ func (f *HandoffForecast) AddSignal(s CellSignal) (handoff bool) {
 	if f.began.IsZero() || s.At.Sub(f.last.At) > maxSinceHandoff {
 		*f = HandoffForecast{began: s.At, correction: f.correction}
 	}
-	handoff = s.Cell != "" && f.last.Cell != "" && s.Cell != f.last.Cell
+	named := s.Cell != "" && f.last.Cell != ""
+	handoff = named && s.Cell != f.last.Cell
+	if !named || s.At.Sub(f.last.At) > SignalLifetime {
+		f.open = f.open[:0] // whether there was a handoff in time is unknown
+	}
 	if s.Cell == "" {
 		s.Cell = f.last.Cell
 	}
@@ -124,7 +129,7 @@ func (f *HandoffForecast) learnOutcomes(now time.Time, handoff bool) {
 	for _, o := range f.open {
 		outcome := 0.0
 		switch age := now.Sub(o.at); {
-		case handoff && age <= signalLifetime: // it was between two reports
+		case handoff && age <= SignalLifetime: // it was between two reports
 			outcome = 1
 		case age < HandoffHorizon:
 			f.open[n] = o
@@ -140,7 +145,7 @@ func (f *HandoffForecast) learnOutcomes(now time.Time, handoff bool) {
 // ProbabilityAt returns how likely the link changes its cell within HandoffHorizon of the last report;
 // 0 if that is unknown or the report is too old.
 func (f *HandoffForecast) ProbabilityAt(now time.Time) float64 {
-	if now.Sub(f.last.At) > signalLifetime {
+	if now.Sub(f.last.At) > SignalLifetime {
 		return 0
 	}
 	return f.probability

@@ -12,15 +12,16 @@ import (
 // soon, and that it just has. It may get lost, and may be wrong. The next one of the subflow replaces
 // it.
 //
-//	subflow | probability in 1/255 (1 byte) | it holds for (ms) | 1 if the cell has just changed (1 byte)
+//	subflow | serial | probability in 1/255 (1 byte) | valid for (ms) | 1 if the cell has just changed (1 byte)
 type Hint struct {
 	Subflow     SubflowID
+	Serial      uint64        // rises with each HINT of the bond, since they may overtake each other
 	Probability float64       // 0 to 1
-	Holds       time.Duration // from the arrival on, up to maxHintTime
+	ValidFor    time.Duration // from the arrival on, up to maxHintTime
 	HandedOff   bool
 }
 
-// maxHintTime bounds Hint.Holds.
+// maxHintTime bounds Hint.ValidFor.
 const maxHintTime = 10 * time.Second
 
 // Type implements Frame.
@@ -29,21 +30,22 @@ func (Hint) Type() Type { return TypeHint }
 // AppendPayload implements Frame. It bounds the fields.
 func (f Hint) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(f.Subflow))
+	b = binary.AppendUvarint(b, f.Serial)
 	b = append(b, byte(math.Round(255*min(max(f.Probability, 0), 1))))
-	b = binary.AppendUvarint(b, uint64(min(max(f.Holds, 0), maxHintTime).Milliseconds()))
+	b = binary.AppendUvarint(b, uint64(min(max(f.ValidFor, 0), maxHintTime).Milliseconds()))
 	return append(b, encodeBoolByte(f.HandedOff))
 }
 
 // ParseHint parses the payload of a HINT.
 func ParseHint(b []byte) (f Hint, err error) {
 	p := parser{b: b}
-	f.Subflow = p.readSubflowID()
+	f.Subflow, f.Serial = p.readSubflowID(), p.readUvarint()
 	f.Probability = float64(p.readByte()) / 255
-	holds := p.readUvarint()
+	validFor := p.readUvarint()
 	f.HandedOff = p.readBool()
-	p.bad = p.bad || holds > uint64(maxHintTime.Milliseconds())
+	p.bad = p.bad || validFor > uint64(maxHintTime.Milliseconds())
 	if !p.bad {
-		f.Holds = time.Duration(holds) * time.Millisecond
+		f.ValidFor = time.Duration(validFor) * time.Millisecond
 	}
 	return f, p.checkFrameEnd(TypeHint)
 }

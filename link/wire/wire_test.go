@@ -27,7 +27,7 @@ var frames = []struct {
 	{Join{Version: Version, Subflow: 1, Device: "laptop"}, wrap(ParseJoin)},
 	{InitOK{Radio: RadioBluetooth}, wrap(ParseInitOK)},
 	{Expect{Stream: 300, At: 1000, End: 512_000, NeededIn: 1700 * time.Millisecond}, wrap(ParseExpect)},
-	{Hint{Subflow: 300, Probability: 0.4, Holds: 2 * time.Second, HandedOff: true}, wrap(ParseHint)},
+	{Hint{Subflow: 300, Serial: 1 << 40, Probability: 0.4, ValidFor: 2 * time.Second, HandedOff: true}, wrap(ParseHint)},
 	{Choice{Stream: 300, Subflows: []SubflowID{1, 300}, Reason: "why not"}, wrap(ParseChoice)},
 	{Train{Left: 9, Padding: 1300}, wrap(ParseTrain)},
 	{Rate{Subflow: 300, Rate: 5e6, RTT: 70 * time.Millisecond}, wrap(ParseRate)},

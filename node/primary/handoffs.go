@@ -11,18 +11,21 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/control/device"
 	"mpbond/control/facts"
 	"mpbond/core/bond"
 	"mpbond/core/trace"
 	"mpbond/link/estimate"
+	"mpbond/link/wire"
 )
 
 // handoffWatch forecasts handoffs of this device's mobile links between cells from what their modems
 // report, and counts how the forecasts came out. Each handoff is recorded. Safe for concurrent use. mu
 // is held while events are recorded.
 type handoffWatch struct {
-	log *slog.Logger
-	rec *trace.Recorder
+	isMobile func(iface string) bool
+	log      *slog.Logger
+	rec      *trace.Recorder
 
 	mu    sync.Mutex
 	links map[string]*watchedLink // by interface
@@ -32,8 +35,8 @@ type handoffWatch struct {
 type watchedLink struct {
 	forecast estimate.HandoffForecast
 	last     estimate.CellSignal
-	handoffs []pastHandoff // within keptHandoffs, oldest first
-	alarm    time.Time     // when the probability was last alarming; zero: not since the last handoff
+	handoffs []pastHandoff // within handoffMemory, oldest first
+	alarm    time.Time     // when the probability was last alarming; zero: the outcome is known, or will not be
 	// falseAlarms holds when alarms ended without a handoff.
 	falseAlarms []time.Time
 }
@@ -53,15 +56,29 @@ const (
 	maxHandoffs   = 1000
 )
 
-// takeFacts takes what the facts say about the cells of local interfaces. It returns the hazards of
-// those with a new report.
-func (w *handoffWatch) takeFacts(f facts.Facts, interfaces []string) map[string]bond.Hazard {
+// takeFacts takes what the facts say about mobile cells. It returns the hazards of interfaces with a new
+// report. own are the local interfaces with subflows: a report about the link to the Internet, whatever
+// its name, is about those that are mobile, or about the only one.
+func (w *handoffWatch) takeFacts(f facts.Facts, own []string, now time.Time) map[string]bond.Hazard {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	reports := map[string]estimate.CellSignal{}
+	for _, iface := range own {
+		if len(own) == 1 || w.isMobile(iface) {
+			reports[iface] = f.Links[""].Cell
+		}
+	}
+	for name, l := range f.Links {
+		if name != "" && !l.Cell.At.IsZero() {
+			reports[name] = l.Cell
+		}
+	}
 	hazards := map[string]bond.Hazard{}
-	for _, iface := range interfaces {
-		s := f.CellOf(iface)
+	for iface, s := range reports {
 		l := w.links[iface]
+		if l != nil && l.last.At.After(now) {
+			l = nil // the clock was set back
+		}
 		if s.At.IsZero() || l != nil && !s.At.After(l.last.At) {
 			continue
 		}
@@ -77,25 +94,33 @@ func (w *handoffWatch) takeFacts(f facts.Facts, interfaces []string) map[string]
 // takeSignal takes a report about a link. mu must be held.
 func (w *handoffWatch) takeSignal(iface string, l *watchedLink, s estimate.CellSignal) bond.Hazard {
 	before := l.forecast.ProbabilityAt(s.At)
+	if s.At.Sub(l.last.At) > estimate.SignalLifetime {
+		l.alarm = time.Time{} // its outcome is unknown
+	}
 	handoff := l.forecast.AddSignal(s)
 	l.last.At, l.last.Cell = s.At, cmp.Or(s.Cell, l.last.Cell)
 	p := l.forecast.ProbabilityAt(s.At)
-	switch {
-	case handoff:
-		foreseen := !l.alarm.IsZero()
-		l.handoffs = append(l.handoffs, pastHandoff{s.At, foreseen})
-		l.alarm = time.Time{}
-		text := fmt.Sprintf("its probability was %.2f", before)
-		w.log.Debug("handoff", "interface", iface, "cell", s.Cell, "probability", before)
-		w.rec.Add(trace.Event{Kind: trace.Handoff, Device: iface, Text: s.Cell, Reason: text})
-	case p >= alarmProbability:
-		l.alarm = s.At
-	case !l.alarm.IsZero() && s.At.Sub(l.alarm) > estimate.HandoffHorizon:
+	inTime := s.At.Sub(l.alarm) <= estimate.HandoffHorizon
+	if !l.alarm.IsZero() && !inTime && l.last.Cell != "" {
 		l.falseAlarms = append(l.falseAlarms, s.At)
+	}
+	if handoff {
+		l.handoffs = append(l.handoffs, pastHandoff{s.At, inTime})
+		reason := "no forecast"
+		if before > 0 {
+			reason = fmt.Sprintf("forecast with %.0f %%", 100*before)
+		}
+		w.log.Debug("handoff", "interface", iface, "cell", s.Cell, "probability", before)
+		w.rec.Add(trace.Event{Kind: trace.Handoff, Device: iface, Text: s.Cell, Reason: reason})
+	}
+	if handoff || !inTime {
 		l.alarm = time.Time{}
 	}
+	if p >= alarmProbability {
+		l.alarm = s.At
+	}
 	l.forgetOld(s.At)
-	return bond.Hazard{Probability: p, Until: s.At.Add(estimate.HandoffHorizon), HandedOff: handoff}
+	return bond.Hazard{Probability: p, Until: s.At.Add(estimate.SignalLifetime), HandedOff: handoff}
 }
 
 // forgetOld forgets what is too old, or too much.
@@ -129,3 +154,6 @@ func (w *handoffWatch) listHandoffs(now time.Time) (all api.Handoffs) {
 	slices.SortFunc(all.Links, func(a, b api.LinkHandoffs) int { return cmp.Compare(a.Interface, b.Interface) })
 	return all
 }
+
+// isMobileInterface reports whether a local interface is that of a modem.
+func isMobileInterface(iface string) bool { return device.RadioOf(iface) == wire.RadioCellular }

@@ -5,6 +5,8 @@ package primary
 import (
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,14 +21,15 @@ func factsOfCell(iface string, s estimate.CellSignal) facts.Facts {
 
 // TestHandoffWatch follows a link through handoffs that are foreseen and not, and through alarms.
 func TestHandoffWatch(t *testing.T) {
-	w := &handoffWatch{log: slog.New(slog.DiscardHandler), links: map[string]*watchedLink{}}
+	w := &handoffWatch{isMobile: func(iface string) bool { return iface == "wwan0" },
+		log: slog.New(slog.DiscardHandler), links: map[string]*watchedLink{}}
 	now := time.Unix(1e9, 0)
 	report := func(neighbour float64, cell string) (probability float64, handedOff bool) {
 		t.Helper()
 		now = now.Add(time.Second)
 		h := w.takeFacts(factsOfCell("wwan0", estimate.CellSignal{At: now, RSRP: -100, Neighbour: neighbour, Cell: cell,
-			SpeedKmh: 300}), []string{"wwan0"})
-		if len(h) != 1 || !h["wwan0"].Until.Equal(now.Add(estimate.HandoffHorizon)) {
+			SpeedKmh: 300}), nil, now)
+		if len(h) != 1 || !h["wwan0"].Until.Equal(now.Add(estimate.SignalLifetime)) {
 			t.Fatalf("%+v", h)
 		}
 		return h["wwan0"].Probability, h["wwan0"].HandedOff
@@ -63,13 +66,24 @@ func TestHandoffWatch(t *testing.T) {
 
 	// The same report again, and one of another interface.
 	f := factsOfCell("wwan0", estimate.CellSignal{At: now, RSRP: -100, Cell: "d"})
-	if h := w.takeFacts(f, []string{"wwan0", "wlan0"}); len(h) != 0 {
+	if h := w.takeFacts(f, []string{"wwan0", "wlan0"}, now); len(h) != 0 {
 		t.Errorf("old reports: %+v", h)
 	}
+	report(strong, "f")
 	now = now.Add(time.Second)
-	if h := w.takeFacts(factsOfCell("", estimate.CellSignal{At: now, RSRP: -100}), []string{"wwan0"}); len(h) != 1 {
-		t.Errorf("a report of the link to the Internet: %+v", h)
+	report(weak, "f")
+	report(weak, "g")
+	expect("a handoff 3 s after an alarm", 4, 1, 2)
+	report(strong, "g")
+	now = now.Add(time.Minute)
+	report(weak, "g")
+	expect("nothing is reported after an alarm", 4, 1, 2)
+	if _, handedOff := report(strong, "h"); !handedOff {
+		t.Error("the handoff after a pause is missed")
 	}
+	now = now.Add(-time.Hour) // the clock is set back
+	report(weak, "h")
+	expect("the clock is set back", 0, 0, 0)
 	for i := range 3 * maxHandoffs { // a modem that names another cell each time
 		report(strong, fmt.Sprint(i))
 	}
@@ -79,5 +93,29 @@ func TestHandoffWatch(t *testing.T) {
 	now = now.Add(handoffMemory + time.Second)
 	if l := w.listHandoffs(now).Links; len(l) != 0 {
 		t.Errorf("after an hour without reports: %+v", l)
+	}
+}
+
+// TestReportsOfTheInternetLink: a report about the link to the Internet, whatever its name, is about the
+// interfaces of modems, or about the only one. A named report is about that one alone.
+func TestReportsOfTheInternetLink(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	for _, c := range []struct {
+		own  []string
+		want []string
+	}{{nil, nil}, {[]string{"eth0"}, []string{"eth0"}}, {[]string{"wlan0", "wwan0"}, []string{"wwan0"}},
+		{[]string{"wlan0", "eth0"}, nil}} {
+		w := &handoffWatch{isMobile: isMobileInterface, log: slog.New(slog.DiscardHandler),
+			links: map[string]*watchedLink{}}
+		h := w.takeFacts(factsOfCell("", estimate.CellSignal{At: now, RSRP: -100}), c.own, now)
+		if got := slices.Sorted(maps.Keys(h)); !slices.Equal(got, c.want) {
+			t.Errorf("own subflows over %v: a report about %v, want %v", c.own, got, c.want)
+		}
+	}
+	w := &handoffWatch{isMobile: isMobileInterface, log: slog.New(slog.DiscardHandler), links: map[string]*watchedLink{}}
+	f := factsOfCell("wwan0", estimate.CellSignal{At: now, Cell: "a"})
+	f.Links[""] = facts.Link{Cell: estimate.CellSignal{At: now.Add(time.Millisecond), Cell: "b"}}
+	if w.takeFacts(f, []string{"wwan0", "wlan0"}, now.Add(time.Second)); w.links["wwan0"].last.Cell != "a" {
+		t.Errorf("the named report does not count: %+v", w.links["wwan0"].last)
 	}
 }

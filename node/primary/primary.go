@@ -103,7 +103,7 @@ func New(
 		rec:      rec,
 		byDevice: map[deviceRef]*deviceState{},
 	}
-	p.handoffs = &handoffWatch{log: log, rec: rec, links: map[string]*watchedLink{}}
+	p.handoffs = &handoffWatch{isMobile: isMobileInterface, log: log, rec: rec, links: map[string]*watchedLink{}}
 	p.uplinks = &uplinks{
 		listInterfaces: (&uplinkFinder{server: server, mark: cfg.socketMark()}).findUplinks,
 		isMetered:      p.states.isMeteredByDefault,
@@ -283,7 +283,7 @@ func (p *Primary) IsOwnName(name string) bool { return slices.Contains(p.names.p
 func (p *Primary) SetFacts(f facts.Facts) {
 	p.states.setOwnFacts(f)
 	s, own := p.bond.ownSubflows()
-	for iface, h := range p.handoffs.takeFacts(f, slices.Collect(maps.Keys(own))) {
+	for iface, h := range p.handoffs.takeFacts(f, slices.Collect(maps.Keys(own)), time.Now()) {
 		for _, id := range own[iface] {
 			s.endpoint.SetHazard(id, h)
 		}

@@ -34,7 +34,7 @@ function describe(e) {
     case "cap_cleared": return `${e.device} has room again: ${e.text}`;
     case "cell_received": return `cell messages for ${e.device} are received`;
     case "cell_lost": return `no cell messages for ${e.device}, senders get no cell feedback: ${e.reason}`;
-    case "handoff": return `cell ${e.text} serves ${e.device} now; ${e.reason}`;
+    case "handoff": return `cell ${e.text} serves ${e.device} now (${e.reason})`;
     case "relay_up": return `subflow ${e.relay} of ${e.device} to ${e.text} is relayed`;
     case "relay_down": return `subflow ${e.relay} of ${e.device} ended, ${bytes(e.bytes ?? 0)} relayed${because}`;
     case "stream_open": return `stream ${e.stream} to ${e.text} opened`;

@@ -36,7 +36,7 @@ type Hint struct {
 	At          time.Duration // since the first object began
 	Path        int
 	Probability float64
-	Holds       time.Duration // how long it counts
+	ValidFor    time.Duration // how long it counts
 	HandedOff   bool
 }
 
@@ -128,7 +128,7 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 // takeHint passes a hint to the bond.
 func (e *end) takeHint(h Hint) {
 	e.bond.SetHazard(wire.SubflowID(h.Path+1), bond.Hazard{Probability: h.Probability, HandedOff: h.HandedOff,
-		Until: e.virtualNow().Add(h.Holds)}, e.virtualNow())
+		Until: e.virtualNow().Add(h.ValidFor)}, e.virtualNow())
 	e.processBondEvents()
 }
 

@@ -83,7 +83,7 @@ func (t *Train) Forecasts() (hints []Hint) {
 			handedOff := f.AddSignal(estimate.CellSignal{At: at, RSRP: s.Serving, Neighbour: s.Neighbour,
 				Cell: strconv.Itoa(s.Cell), SpeedKmh: 3.6 * s.Speed})
 			hints = append(hints, Hint{At: s.At, Path: c, Probability: f.ProbabilityAt(at), HandedOff: handedOff,
-				Holds: estimate.HandoffHorizon})
+				ValidFor: estimate.SignalLifetime})
 		}
 	}
 	return hints
