@@ -20,9 +20,10 @@ func TestSendReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reports []CellReport
 		for i := range 4 {
-			reports = append(reports, CellReport{time.Duration(i) * time.Second, "m", api.ServingCell{Cell: fmt.Sprint(i)}})
+			at := time.Duration(i) * time.Second
+			reports = append(reports, CellReport{at, "m", api.ServingCell{Cell: fmt.Sprint(i)}})
 			if i != 2 {
-				reports = append(reports, CellReport{time.Duration(i) * time.Second, "u", api.ServingCell{Cell: fmt.Sprint(10 + i)}})
+				reports = append(reports, CellReport{at, "u", api.ServingCell{Cell: fmt.Sprint(10 + i)}})
 			}
 		}
 		start := time.Now()

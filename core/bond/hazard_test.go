@@ -165,7 +165,7 @@ func TestStallHistory(t *testing.T) {
 			usualStall * 4 / 5},
 		{"a later stall", subflow{lastInFlight: start, stallBegan: after(8 * second), stallEnded: after(9 * second)},
 			usualStall * 4 / 5},
-		{"a short stall before", subflow{stallBegan: after(-300 * time.Millisecond), stallEnded: after(-250 * time.Millisecond)},
+		{"a short stall before", subflow{stallBegan: after(-second), stallEnded: after(50*time.Millisecond - second)},
 			(4*usualStall + 50*time.Millisecond) / 5},
 		{"a long stall after", subflow{stallBegan: after(second), stallEnded: after(4 * second)},
 			(4*usualStall + maxStall) / 5},
