@@ -38,7 +38,10 @@ const (
 )
 
 var (
-	railSchemes = []string{railM, railU, railLIA, railOLIA, railUncoupled, railOurs, railNoHint, railOursUDP, railMinRTT}
+	railSchemes = []string{railM, railU, railLIA, railOLIA, railUncoupled, railOurs, railOursUDP, railMinRTT}
+
+	// smallFileSchemes are those of row h1, where hints may matter.
+	smallFileSchemes = append(slices.Clone(railSchemes), railNoHint)
 
 	// railPublished are the versions of MPTCP that the study compares.
 	railPublished = []string{railLIA, railOLIA}

@@ -124,7 +124,7 @@ func rowH1SmallFiles() Row {
 	r.Metrics = []Metric{quantileMetric("median", 0.5), quantileMetric("95 % point", 0.95), quantileMetric("longest", 1)}
 	r.cellsOf = func(seed uint64) (all []Cell) {
 		for _, c := range h1Cells() {
-			all = append(all, Cell{Name: c.name, Schemes: railSchemes, Reps: h1Reps, MaxReps: h1Reps, Stride: h1Stride,
+			all = append(all, Cell{Name: c.name, Schemes: smallFileSchemes, Reps: h1Reps, MaxReps: h1Reps, Stride: h1Stride,
 				Quick:   c.quick,
 				Network: func(seed uint64) (*lab.Topology, error) { return c.drawCellRides(seed).buildTopology() },
 				Reports: func(seed uint64) []lab.CellReport { return c.drawCellRides(seed).cellReports() },
@@ -257,7 +257,7 @@ func h1Tables(rec Record) []Table {
 			if len(classes) == 1 && !c.isAtSpeed() {
 				continue
 			}
-			for _, scheme := range railSchemes {
+			for _, scheme := range smallFileSchemes {
 				v := c.classTimes(rec.Results, by, scheme, classes...)
 				if len(v) == 0 {
 					continue
