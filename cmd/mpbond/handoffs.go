@@ -31,7 +31,7 @@ A handoff counts as foreseen if its probability was at least 0.3 in the 2 s befo
 knows cells only from programs that report them about once a second, see
 docs/reference/facts.md.`,
 		Example: `  mpbond handoffs
-  mpbond handoffs --json | jq '.links[] | {interface, probability}'`,
+  mpbond handoffs --json | jq '[.links[] | {interface, probability}]'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := client.New(cmp.Or(socket, api.SocketPath("primary")))
 			defer c.Close()

@@ -29,6 +29,8 @@ type File struct {
 
 	last      Facts
 	lastError string // the last error
+	// lastChange is the file's time of modification, changedAt the one that counts.
+	lastChange, changedAt time.Time
 }
 
 // Changed implements Source.
@@ -63,17 +65,20 @@ func (f *File) Read() Facts {
 	return f.last
 }
 
-// modifiedAt returns when the file was last changed, by a clock that may have been wrong: not later than
-// now. What it states was true then.
+// modifiedAt returns when the file was last changed: what it states was true then. By a clock that was
+// wrong that may be later than now; then it is when it was first read.
 func (f *File) modifiedAt() time.Time {
 	info, err := userfile.Stat(f.Path)
 	if err != nil {
 		return time.Time{}
 	}
-	if now := time.Now(); info.ModTime().After(now) {
-		return now
+	if changed := info.ModTime(); changed != f.lastChange {
+		f.lastChange, f.changedAt = changed, changed
+		if now := time.Now(); changed.After(now) {
+			f.changedAt = now
+		}
 	}
-	return info.ModTime()
+	return f.changedAt
 }
 
 // radioByName maps the API's names of link kinds.

@@ -77,13 +77,12 @@ func (n *pinnedSubflow) shouldMove(best *subflow, now time.Time) (move bool, why
 	case n.subflow.possiblySilent(now) && !best.possiblySilent(now):
 		return true, "its subflow is silent"
 	default:
-		stall := n.subflow.expectedStall(now)
-		was := n.subflow.est.EstimateAt(now).PAD + stall
-		is := best.est.EstimateAt(now).PAD + best.expectedStall(now)
-		switch {
+		stall, otherStall := n.subflow.expectedStall(now), best.expectedStall(now)
+		was, is := n.subflow.est.EstimateAt(now).PAD+stall, best.est.EstimateAt(now).PAD+otherStall
+		switch gain := stall - otherStall; {
 		case was-is < max(clearlyFaster, was/4):
 			n.otherFasterSince = time.Time{}
-		case stall >= clearlyFaster && was-is >= stall/2:
+		case gain >= clearlyFaster && gain >= (was-is)/2:
 			return true, "a handoff is likely"
 		case n.otherFasterSince.IsZero():
 			n.otherFasterSince = now

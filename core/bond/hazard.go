@@ -33,6 +33,8 @@ const (
 	maxStallHistory = 40
 	// aroundHandoff is how long before or after the report of a handoff its stall may be.
 	aroundHandoff = 2 * time.Second
+	// handoffReport is how old a handoff is at most when it is reported, usually.
+	handoffReport = time.Second
 )
 
 // meanStall returns the mean.
@@ -76,12 +78,14 @@ func (b *Bond) SetHazard(id wire.SubflowID, h Hazard, now time.Time) {
 	if p == nil {
 		return
 	}
-	was, unsent := p.expectedStall(now), p.hazard.HandedOff
+	was := p.expectedStall(now)
 	b.applyHazard(p, h, now)
+	if h.HandedOff {
+		p.unsentHandoff = now
+	}
 	if h.HandedOff || was > 0 || p.expectedStall(now) > 0 {
 		p.hintDue = true
 	}
-	p.hazard.HandedOff = h.HandedOff || unsent
 }
 
 // applyHazard stores a hazard.
@@ -90,15 +94,29 @@ func (b *Bond) applyHazard(p *subflow, h Hazard, now time.Time) {
 	p.hazard = h
 	if h.HandedOff {
 		p.learnStall(now) // of the handoff before
-		p.handoffAt = now
+		p.handoffAt, p.wasBusyAtHandoff = now, p.isBusySince(now.Add(-handoffReport), now)
 	}
 	if was != p.expectedStall(now) {
 		b.filter.expireAnswers()
 	}
 }
 
+// isBusySince reports whether checks have seen frames in flight all the time since then.
+func (p *subflow) isBusySince(since, now time.Time) bool {
+	return !p.inFlightSince.IsZero() && !p.inFlightSince.After(since) && now.Sub(p.lastInFlight) <= 2*checkInterval
+}
+
+// noteInFlight records that a check sees frames in flight.
+func (p *subflow) noteInFlight(now time.Time) {
+	if now.Sub(p.lastInFlight) > 2*checkInterval {
+		p.inFlightSince = now
+	}
+	p.lastInFlight = now
+}
+
 // learnStall records how long the subflow has stalled around the last handoff, if there was one whose
-// stall is not recorded. Stalls that silence detection does not notice count as none.
+// stall is not recorded. Stalls that silence detection does not notice count as none, but only if the
+// subflow was busy: otherwise it is unknown whether there was one.
 func (p *subflow) learnStall(now time.Time) {
 	at := p.handoffAt
 	if at.IsZero() {
@@ -113,7 +131,8 @@ func (p *subflow) learnStall(now time.Time) {
 	case !began.IsZero() && ended.After(at.Add(-aroundHandoff)) && began.Before(at.Add(aroundHandoff)):
 		p.stalls.addStall(ended.Sub(began))
 		p.stallBegan = time.Time{} // counts once
-	case p.lastInFlight.After(at.Add(-aroundHandoff)):
+	case !p.stalledSince.IsZero(): // it was counted
+	case p.wasBusyAtHandoff:
 		p.stalls.addStall(0)
 	}
 }
@@ -159,8 +178,8 @@ func (b *Bond) queueDueHints(now time.Time) {
 		}
 		b.hintSerial++
 		b.control.queueHint(wire.Hint{Subflow: p.id, Serial: b.hintSerial, Probability: p.hazard.Probability,
-			ValidFor: p.hazard.Until.Sub(now), HandedOff: p.hazard.HandedOff && now.Before(p.hazard.Until)})
-		p.hintDue, p.hintedAt, p.hazard.HandedOff = false, now, false // the other end counts a handoff once
+			ValidFor: p.hazard.Until.Sub(now), HandedOff: now.Sub(p.unsentHandoff) < aroundHandoff})
+		p.hintDue, p.hintedAt, p.unsentHandoff = false, now, time.Time{}
 	}
 }
 

@@ -159,12 +159,13 @@ func TestStallHistory(t *testing.T) {
 		subflow subflow
 		want    time.Duration
 	}{
-		{"it carried nothing", subflow{lastActive: start, lastInFlight: after(-9 * second)}, usualStall},
-		{"no stall", subflow{lastInFlight: after(second)}, usualStall * 4 / 5},
-		{"an old stall", subflow{lastInFlight: start, stallBegan: after(-9 * second), stallEnded: after(-8 * second)},
+		{"it was not busy", subflow{lastActive: start, lastInFlight: start}, usualStall},
+		{"no stall", subflow{wasBusyAtHandoff: true}, usualStall * 4 / 5},
+		{"an old stall", subflow{wasBusyAtHandoff: true, stallBegan: after(-9 * second), stallEnded: after(-8 * second)},
 			usualStall * 4 / 5},
-		{"a later stall", subflow{lastInFlight: start, stallBegan: after(8 * second), stallEnded: after(9 * second)},
+		{"a later stall", subflow{wasBusyAtHandoff: true, stallBegan: after(8 * second), stallEnded: after(9 * second)},
 			usualStall * 4 / 5},
+		{"one that was counted lasts", subflow{wasBusyAtHandoff: true, stalledSince: start}, usualStall},
 		{"a short stall before", subflow{stallBegan: after(-second), stallEnded: after(50*time.Millisecond - second)},
 			(4*usualStall + 50*time.Millisecond) / 5},
 		{"a long stall after", subflow{stallBegan: after(second), stallEnded: after(4 * second)},
@@ -184,7 +185,7 @@ func TestStallHistory(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
-	p := &subflow{handoffAt: start, stallBegan: start, stallEnded: after(100 * time.Millisecond), lastInFlight: start}
+	p := &subflow{handoffAt: start, stallBegan: start, stallEnded: after(100 * time.Millisecond), wasBusyAtHandoff: true}
 	p.learnStall(start)
 	p.handoffAt = after(second)
 	if p.learnStall(after(second)); p.stalls != (stallHistory{2, 100 * time.Millisecond}) {
@@ -322,22 +323,55 @@ func TestHandoffMovesPins(t *testing.T) {
 	if move, why := pin.shouldMove(q, start); move {
 		t.Errorf("it moves to one that may stall too: %s", why)
 	}
+	pin = pinnedSubflow{subflow: q}
+	b.ObserveLocalHop(2, start, estimate.Hop{SRTT: 400 * time.Millisecond, MinRTT: 400 * time.Millisecond, MSS: 1448,
+		Cwnd: 14_480})
+	if move, why := pin.shouldMove(p, start); move {
+		t.Errorf("it moves at once to a much faster one that may stall too: %s", why)
+	}
 }
 
 // TestBusyBondLearns: a handoff while bytes are in flight, which go on being acknowledged, is learnt two
-// seconds later as one without a stall.
+// seconds later as one without a stall, if they were in flight for a second before.
 func TestBusyBondLearns(t *testing.T) {
-	b := newFilledBond(t, 3)
-	p := b.subflows.list[0]
-	b.SetHazard(p.id, Hazard{HandedOff: true}, start)
-	for now := start; now.Sub(start) <= aroundHandoff; now = now.Add(checkInterval) {
-		if p.stalls.count != 0 {
-			t.Fatalf("learnt after %v", now.Sub(start))
+	for busyFor, want := range map[time.Duration]int{handoffReport / 2: 0, 2 * handoffReport: 1} {
+		b := newFilledBond(t, 3)
+		p := b.subflows.list[0]
+		now := start
+		pass := func(d time.Duration) {
+			for end := now.Add(d); now.Before(end); now = now.Add(checkInterval) {
+				p.lastProgress, p.lastHopProgress = now, now
+				b.Tick(now)
+			}
 		}
-		p.lastProgress, p.lastHopProgress = now, now
-		b.Tick(now)
+		pass(busyFor)
+		b.SetHazard(p.id, Hazard{HandedOff: true}, now)
+		if pass(aroundHandoff); p.stalls.count != 0 {
+			t.Error("learnt too early")
+		}
+		if pass(2 * checkInterval); p.stalls != (stallHistory{count: want}) {
+			t.Errorf("busy for %v: %+v", busyFor, p.stalls)
+		}
 	}
-	if p.stalls != (stallHistory{count: 1}) {
-		t.Errorf("%+v", p.stalls)
+}
+
+// TestHandoffOfIdleTime: the other end does not learn of a handoff that is long over when the bond carries
+// something again.
+func TestHandoffOfIdleTime(t *testing.T) {
+	b, now := New(Config{OpensStreams: true}), start
+	b.AddSubflow(1, false, now)
+	b.subflows.list[0].trainLeft = 0
+	b.MarkIdle(1)
+	for range 10 { // reports go on each second
+		now = now.Add(time.Second)
+		b.SetHazard(1, Hazard{Probability: 0.5, Until: now.Add(2 * time.Second), HandedOff: now.Sub(start) < 2*time.Second},
+			now)
+	}
+	if _, err := b.OpenStream("web:80"); err != nil {
+		t.Fatal(err)
+	}
+	_, frames := b.NextSegment(now, nil)
+	if hints := hintsIn(t, frames); len(hints) != 1 || hints[0].HandedOff || hints[0].Probability == 0 {
+		t.Errorf("%+v", hints)
 	}
 }

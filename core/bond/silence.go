@@ -150,7 +150,7 @@ func (d *silenceDetector) discountPause(pause time.Duration) {
 func (d *silenceDetector) scheduleStallCheck(now time.Time) {
 	for _, p := range d.subflows.list {
 		if p.inFlight.len() > 0 {
-			p.lastInFlight = now
+			p.noteInFlight(now)
 		}
 		if p.inFlight.len() > 0 || p.est.LocalHop().Queue > 0 {
 			d.timer.requestWakeAt(now.Add(checkInterval))

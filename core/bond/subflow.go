@@ -36,6 +36,7 @@ type subflow struct {
 	stallBegan, stallEnded time.Time
 	lastProbeTime          time.Time // when it was last probed
 	lastInFlight           time.Time // when a check last saw frames in flight
+	inFlightSince          time.Time // since when checks have seen frames in flight each time
 	probeDue               bool
 	trainLeft              int       // packets of a train that are still to be sent
 	trainUntil             time.Time // later it is not begun
@@ -47,12 +48,14 @@ type subflow struct {
 
 	ack ackDebt
 
-	hazard     Hazard
-	stalls     stallHistory
-	handoffAt  time.Time // report of the last handoff whose stall is not in stalls; else zero
-	hintDue    bool      // the other end must get the hazard
-	hintedAt   time.Time // when the last HINT about it was queued
-	hintSerial uint64    // of the last HINT received about it
+	hazard           Hazard
+	stalls           stallHistory
+	handoffAt        time.Time // report of the last handoff whose stall is not in stalls; else zero
+	wasBusyAtHandoff bool      // frames were in flight in the second before handoffAt
+	unsentHandoff    time.Time // the last handoff that the other end does not know of; zero: none
+	hintDue          bool      // the other end must get the hazard
+	hintedAt         time.Time // when the last HINT about it was queued
+	hintSerial       uint64    // of the last HINT received about it
 
 	lastTraced time.Time // when its estimates were last traced
 	lastData   time.Time // arrival of the last new stream byte or datagram

@@ -73,6 +73,7 @@ type HandoffForecast struct {
 type openForecast struct {
 	at          time.Time
 	probability float64
+	handedOff   bool // within the horizon
 }
 
 // AddSignal takes a report. It reports whether the link has changed to another cell since the last
@@ -100,7 +101,7 @@ func (f *HandoffForecast) AddSignal(s CellSignal) (handoff bool) {
 	f.probability = 0
 	if IsRSRP(s.RSRP) {
 		f.probability = 1 / (1 + math.Exp(-f.logOdds()))
-		f.open = append(f.open, openForecast{s.At, f.probability})
+		f.open = append(f.open, openForecast{at: s.At, probability: f.probability})
 	}
 	return handoff
 }
@@ -123,18 +124,21 @@ func (f *HandoffForecast) logOdds() float64 {
 	return m.bias + m.level*level + m.recent*recent + m.speed*speed + f.correction
 }
 
-// learnOutcomes corrects later forecasts by those whose outcome is known at a time.
+// learnOutcomes corrects later forecasts by those whose outcome is known at a time. Both outcomes count
+// only once the horizon is over: otherwise those that are forgotten before would be mostly of one kind.
 func (f *HandoffForecast) learnOutcomes(now time.Time, handoff bool) {
 	n := 0
 	for _, o := range f.open {
-		outcome := 0.0
-		switch age := now.Sub(o.at); {
-		case handoff && age <= SignalLifetime: // it was between two reports
-			outcome = 1
-		case age < HandoffHorizon:
+		age := now.Sub(o.at)
+		o.handedOff = o.handedOff || handoff && age <= SignalLifetime // it was between two reports
+		if age < HandoffHorizon {
 			f.open[n] = o
 			n++
 			continue
+		}
+		outcome := 0.0
+		if o.handedOff {
+			outcome = 1
 		}
 		f.correction += calibrationStep * (outcome - o.probability)
 	}

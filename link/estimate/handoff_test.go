@@ -4,6 +4,7 @@ package estimate
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,6 +165,39 @@ func TestUnknownOutcomes(t *testing.T) {
 		}
 		if p := f.ProbabilityAt(at); f.correction != 0 || p < 0.5 || len(f.open) > 3 {
 			t.Errorf("cell %q each %v: corrected by %v to %v, %d open", c.cell, c.every, f.correction, p, len(f.open))
+		}
+	}
+}
+
+// TestSomeOutcomes: where only some reports name the cell, or some come late, forecasts stay as right as
+// they are: what is forgotten is not of one kind.
+func TestSomeOutcomes(t *testing.T) {
+	for name, c := range map[string]struct {
+		named func(i int) bool
+		every func(i int) time.Duration
+	}{
+		"each second report":  {func(i int) bool { return i%2 == 0 }, func(int) time.Duration { return time.Second }},
+		"two of three":        {func(i int) bool { return i%3 > 0 }, func(int) time.Duration { return time.Second }},
+		"each third is late":  {func(int) bool { return true }, func(i int) time.Duration { return time.Second * time.Duration(1+2*(i%3/2)) }},
+		"each report, always": {func(int) bool { return true }, func(int) time.Duration { return time.Second }},
+	} {
+		random := rand.New(rand.NewPCG(1, 2))
+		var f HandoffForecast
+		at, cell := time.Unix(1e9, 0), 0
+		for i := range 20_000 {
+			d := c.every(i)
+			at = at.Add(d)
+			if random.Float64() < d.Seconds()/11 {
+				cell++
+			}
+			s := CellSignal{At: at, RSRP: -100, Neighbour: -100}
+			if c.named(i) {
+				s.Cell = strconv.Itoa(cell)
+			}
+			f.AddSignal(s)
+		}
+		if p := f.ProbabilityAt(at); p < 0.08 || p > 0.4 { // two seconds of eleven
+			t.Errorf("%s: %v", name, p)
 		}
 	}
 }

@@ -35,6 +35,7 @@ type handoffWatch struct {
 type watchedLink struct {
 	forecast estimate.HandoffForecast
 	last     estimate.CellSignal
+	isNamed  bool          // the last report named its cell
 	handoffs []pastHandoff // within handoffMemory, oldest first
 	alarm    time.Time     // when the probability was last alarming; zero: the outcome is known, or will not be
 	// falseAlarms holds when alarms ended without a handoff.
@@ -56,17 +57,29 @@ const (
 	maxHandoffs   = 1000
 )
 
+// internetLink returns which of the local interfaces with subflows a report about the link to the Internet,
+// whatever its name, is about: the only one of a modem, or the only one; "" if that is unclear.
+func (w *handoffWatch) internetLink(f facts.Facts, own []string) string {
+	mobile := slices.DeleteFunc(slices.Clone(own), func(iface string) bool {
+		return !w.isMobile(iface) && f.Links[iface].Radio != wire.RadioCellular
+	})
+	switch {
+	case len(mobile) == 1:
+		return mobile[0]
+	case len(own) == 1:
+		return own[0]
+	}
+	return ""
+}
+
 // takeFacts takes what the facts say about mobile cells. It returns the hazards of interfaces with a new
-// report. own are the local interfaces with subflows: a report about the link to the Internet, whatever
-// its name, is about those that are mobile, or about the only one.
+// report. own are the local interfaces with subflows.
 func (w *handoffWatch) takeFacts(f facts.Facts, own []string, now time.Time) map[string]bond.Hazard {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	reports := map[string]estimate.CellSignal{}
-	for _, iface := range own {
-		if len(own) == 1 || w.isMobile(iface) {
-			reports[iface] = f.Links[""].Cell
-		}
+	if iface := w.internetLink(f, own); iface != "" {
+		reports[iface] = f.Links[""].Cell
 	}
 	for name, l := range f.Links {
 		if name != "" && !l.Cell.At.IsZero() {
@@ -93,15 +106,19 @@ func (w *handoffWatch) takeFacts(f facts.Facts, own []string, now time.Time) map
 
 // takeSignal takes a report about a link. mu must be held.
 func (w *handoffWatch) takeSignal(iface string, l *watchedLink, s estimate.CellSignal) bond.Hazard {
-	before := l.forecast.ProbabilityAt(s.At)
-	if s.At.Sub(l.last.At) > estimate.SignalLifetime {
+	before, gap := l.forecast.ProbabilityAt(s.At), s.At.Sub(l.last.At)
+	if s.Cell == "" || !l.isNamed || gap > estimate.SignalLifetime {
 		l.alarm = time.Time{} // its outcome is unknown
 	}
 	handoff := l.forecast.AddSignal(s)
-	l.last.At, l.last.Cell = s.At, cmp.Or(s.Cell, l.last.Cell)
+	l.last.At, l.last.Cell, l.isNamed = s.At, cmp.Or(s.Cell, l.last.Cell), s.Cell != ""
 	p := l.forecast.ProbabilityAt(s.At)
-	inTime := s.At.Sub(l.alarm) <= estimate.HandoffHorizon
-	if !l.alarm.IsZero() && !inTime && l.last.Cell != "" {
+	limit := estimate.HandoffHorizon
+	if handoff {
+		limit = estimate.SignalLifetime // it was between two reports
+	}
+	inTime := s.At.Sub(l.alarm) <= limit
+	if !l.alarm.IsZero() && !inTime {
 		l.falseAlarms = append(l.falseAlarms, s.At)
 	}
 	if handoff {
@@ -120,7 +137,8 @@ func (w *handoffWatch) takeSignal(iface string, l *watchedLink, s estimate.CellS
 		l.alarm = s.At
 	}
 	l.forgetOld(s.At)
-	return bond.Hazard{Probability: p, Until: s.At.Add(estimate.SignalLifetime), HandedOff: handoff}
+	return bond.Hazard{Probability: p, Until: s.At.Add(estimate.SignalLifetime),
+		HandedOff: handoff && gap <= estimate.SignalLifetime}
 }
 
 // forgetOld forgets what is too old, or too much.

@@ -12,6 +12,7 @@ import (
 
 	"mpbond/control/facts"
 	"mpbond/link/estimate"
+	"mpbond/link/wire"
 )
 
 // factsOfCell returns facts about the cell of an interface.
@@ -75,10 +76,19 @@ func TestHandoffWatch(t *testing.T) {
 	report(weak, "g")
 	expect("a handoff 3 s after an alarm", 4, 1, 2)
 	report(strong, "g")
+	now = now.Add(1200 * time.Millisecond)
+	report(weak, "h") // 2.2 s later
+	expect("a handoff between two reports", 5, 2, 2)
+	report(strong, "h")
+	for range 5 {
+		report(weak, "")
+	}
+	expect("the cell is no longer named", 5, 2, 2)
+	report(strong, "h")
 	now = now.Add(time.Minute)
-	report(weak, "g")
-	expect("nothing is reported after an alarm", 4, 1, 2)
-	if _, handedOff := report(strong, "h"); !handedOff {
+	report(weak, "h")
+	expect("nothing is reported after an alarm", 5, 2, 2)
+	if _, handedOff := report(strong, "i"); !handedOff {
 		t.Error("the handoff after a pause is missed")
 	}
 	now = now.Add(-time.Hour) // the clock is set back
@@ -104,10 +114,13 @@ func TestReportsOfTheInternetLink(t *testing.T) {
 		own  []string
 		want []string
 	}{{nil, nil}, {[]string{"eth0"}, []string{"eth0"}}, {[]string{"wlan0", "wwan0"}, []string{"wwan0"}},
-		{[]string{"wlan0", "eth0"}, nil}} {
+		{[]string{"wlan0", "eth0"}, nil}, {[]string{"wwan0", "wwan1"}, nil},
+		{[]string{"usb0", "eth0"}, []string{"usb0"}}} {
 		w := &handoffWatch{isMobile: isMobileInterface, log: slog.New(slog.DiscardHandler),
 			links: map[string]*watchedLink{}}
-		h := w.takeFacts(factsOfCell("", estimate.CellSignal{At: now, RSRP: -100}), c.own, now)
+		f := factsOfCell("", estimate.CellSignal{At: now, RSRP: -100})
+		f.Links["usb0"] = facts.Link{Radio: wire.RadioCellular}
+		h := w.takeFacts(f, c.own, now)
 		if got := slices.Sorted(maps.Keys(h)); !slices.Equal(got, c.want) {
 			t.Errorf("own subflows over %v: a report about %v, want %v", c.own, got, c.want)
 		}
