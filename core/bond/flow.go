@@ -13,7 +13,8 @@ import (
 // Datagram flows. A flow is pinned to the subflow of least delay, so that this end does not reorder
 // it. It moves
 //
-//   - at once, with its queue, when its subflow is removed or silent;
+//   - at once, with its queue, when its subflow is removed or silent, or another one is clearly faster
+//     since a handoff of its link is likely;
 //   - when another subflow has been clearly faster for moveDelay.
 //
 // Datagrams can overtake each other only around a move. Those that cannot leave soon are dropped,

@@ -59,8 +59,8 @@ func (l *leg) dropOldestFrame() {
 }
 
 // pinnedSubflow ties low-latency data to one subflow, so that it is not reordered. The pin moves at
-// once when that subflow is removed or may be silent, and when another one has been clearly faster
-// for moveDelay.
+// once when that subflow is removed or may be silent, or another one is clearly faster since a handoff
+// is likely, and when another one has been clearly faster for moveDelay.
 type pinnedSubflow struct {
 	subflow          *subflow  // nil: none yet, or removed
 	otherFasterSince time.Time // since when another one has been clearly faster
