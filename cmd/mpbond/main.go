@@ -67,7 +67,8 @@ func mpbondCommands() []*cobra.Command {
 var groups = []cli.Group{
 	{Title: "Use it", Commands: []string{"primary", "helper", "server", "dual", "run", "get", "put", "play"}},
 	{Title: "Devices", Commands: []string{"pair", "accept", "devices", "rename", "pause", "resume", "revoke"}},
-	{Title: "Look", Commands: []string{"status", "top", "streams", "advise", "handoffs", "events", "usage", "doctor", "console"}},
+	{Title: "Look", Commands: []string{"status", "top", "streams", "advise", "handoffs", "events", "usage", "doctor",
+		"console"}},
 	{Title: "Rules and settings", Commands: []string{"policy", "check"}},
 	{Title: "Advanced", Commands: []string{"keygen", "trust", "version"}},
 }

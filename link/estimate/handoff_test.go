@@ -172,14 +172,16 @@ func TestUnknownOutcomes(t *testing.T) {
 // TestSomeOutcomes: where only some reports name the cell, or some come late, forecasts stay as right as
 // they are: what is forgotten is not of one kind.
 func TestSomeOutcomes(t *testing.T) {
+	always := func(int) bool { return true }
+	eachSecond := func(int) time.Duration { return time.Second }
 	for name, c := range map[string]struct {
 		named func(i int) bool
 		every func(i int) time.Duration
 	}{
-		"each second report":  {func(i int) bool { return i%2 == 0 }, func(int) time.Duration { return time.Second }},
-		"two of three":        {func(i int) bool { return i%3 > 0 }, func(int) time.Duration { return time.Second }},
-		"each third is late":  {func(int) bool { return true }, func(i int) time.Duration { return time.Second * time.Duration(1+2*(i%3/2)) }},
-		"each report, always": {func(int) bool { return true }, func(int) time.Duration { return time.Second }},
+		"each second report":  {func(i int) bool { return i%2 == 0 }, eachSecond},
+		"two of three":        {func(i int) bool { return i%3 > 0 }, eachSecond},
+		"each third is late":  {always, func(i int) time.Duration { return time.Second * time.Duration(1+2*(i%3/2)) }},
+		"each report, always": {always, eachSecond},
 	} {
 		random := rand.New(rand.NewPCG(1, 2))
 		var f HandoffForecast
