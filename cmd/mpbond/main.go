@@ -69,8 +69,7 @@ var groups = []cli.Group{
 	{Title: "Devices", Commands: []string{"pair", "accept", "devices", "rename", "pause", "resume", "revoke"}},
 	{Title: "Look", Commands: []string{"status", "top", "streams", "advise", "handoffs", "events", "usage", "doctor",
 		"console"}},
-	{Title: "Rules and settings", Commands: []string{"policy", "check"}},
-	{Title: "Advanced", Commands: []string{"keygen", "trust", "version"}},
+	{Title: "Rules, settings, keys", Commands: []string{"policy", "check", "keygen", "trust", "version"}},
 }
 
 const (
