@@ -40,7 +40,7 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"version", cli.ExitOK, "\nwire protocol "},
 		{"--version", cli.ExitOK, "mpbond dev"},
-		{"--help", cli.ExitOK, "Advanced\n"},
+		{"--help", cli.ExitOK, "Rules, settings, keys\n"},
 		{"help exit-codes", cli.ExitOK, "130  interrupted"},
 		{"help lab", cli.ExitOK, "mpbond-lab --help"},
 		{"help trust add", cli.ExitOK, "--role"},
