@@ -21,7 +21,8 @@ type Facts struct {
 	Cells map[string]ServingCell `json:"cells,omitempty" toml:"cells"`
 }
 
-// ServingCell is what a modem reports of the mobile cell that serves its link. Omitted fields are unknown.
+// ServingCell describes the mobile cell that serves a link, as its modem reports it. Omitted fields are
+// unknown.
 type ServingCell struct {
 	// RSRPDBm is the reference signal received power of the cell (3GPP TS 36.214), -156 to -20 dBm, and
 	// NeighbourRSRPDBm that of the strongest other cell.

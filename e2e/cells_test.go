@@ -181,17 +181,7 @@ func TestCells(t *testing.T) {
 	// awaitUnderLoad downloads until the state of the server's PBE sender matches.
 	awaitUnderLoad := func(what, device string, matches func(api.PBE) bool) {
 		t.Helper()
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			for ctx.Err() == nil {
-				if err := n.tryDownload(mb); err != nil {
-					done <- err
-					return
-				}
-			}
-			done <- nil
-		}()
+		endDownloads := n.startDownloads(mb)
 		var seen *api.PBE
 		rig.Eventually(t, func() error {
 			p, err := n.subflowBy("server", device)
@@ -204,8 +194,7 @@ func TestCells(t *testing.T) {
 			seen = p.Hop.PBE
 			return nil
 		})
-		stop()
-		if err := <-done; err != nil {
+		if err := endDownloads(); err != nil {
 			t.Error(err)
 		}
 		t.Logf("%s: %+v", what, *seen)

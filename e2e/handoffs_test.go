@@ -28,17 +28,7 @@ func TestHandoffs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		for ctx.Err() == nil {
-			if err := n.tryDownload(mb); err != nil {
-				done <- err
-				return
-			}
-		}
-		done <- nil
-	}()
+	endDownloads := n.startDownloads(mb)
 	for _, role := range []string{"primary", "server"} {
 		rig.Eventually(t, func() error {
 			report(-80, "a")
@@ -62,8 +52,7 @@ func TestHandoffs(t *testing.T) {
 		return err
 	})
 	report(-120, "b")
-	stop()
-	if err := <-done; err != nil {
+	if err := endDownloads(); err != nil {
 		t.Error(err)
 	}
 	events, end := context.WithTimeout(t.Context(), rig.Patience)

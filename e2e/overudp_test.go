@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -46,6 +47,27 @@ func (n *network) tryDownload(size int64) error {
 		return fmt.Errorf("the download has other bytes than expected, %w", err)
 	}
 	return nil
+}
+
+// startDownloads downloads a file of this size again and again, until the returned function is called. It
+// returns the first error.
+func (n *network) startDownloads(size int64) (end func() error) {
+	n.Helper()
+	ctx, stop := context.WithCancel(n.Context())
+	done := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if err := n.tryDownload(size); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	return func() error {
+		stop()
+		return <-done
+	}
 }
 
 // subflowBy returns the subflow of a device, as a role reports it.

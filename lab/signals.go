@@ -12,7 +12,7 @@ import (
 	apiclient "mpbond/api/client"
 )
 
-// CellReport is what the modem of a link of the primary reports at a time.
+// CellReport is a report of the modem of one of the primary's links.
 type CellReport struct {
 	At   time.Duration // since the beginning of the link's changes
 	Link string

@@ -45,8 +45,8 @@ type RunSpec struct {
 	// Stride makes links that vary differ between repetitions: each begins that much further into
 	// schedules, outages and traces than the one before.
 	Stride time.Duration
-	// Reports are what modems of the primary report beside each transfer, ordered by time, for schemes
-	// that use it.
+	// Reports holds reports of the primary's modems beside each transfer, ordered by time, for schemes
+	// that use them.
 	Reports []CellReport
 	// Video is played for Length instead, from its beginning.
 	Video *Video

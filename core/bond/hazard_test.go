@@ -256,7 +256,7 @@ func TestHazardAvoidsSubflow(t *testing.T) {
 	}
 }
 
-// TestHazardMovesSmallData: the subflow for small data is chosen anew when a handoff becomes likely.
+// TestHazardMovesSmallData: small data and control frames change their subflow when a handoff becomes likely.
 func TestHazardMovesSmallData(t *testing.T) {
 	b := New(Config{})
 	b.AddSubflow(1, false, start)

@@ -92,7 +92,7 @@ type Cell struct {
 	At      []string      // changes, as in lab.RunSpec
 	Ping    time.Duration // as in lab.RunSpec
 	Schemes []string
-	// Reports are what modems report beside each transfer, as in lab.RunSpec; nil: nothing.
+	// Reports returns the reports of modems beside each transfer, as in lab.RunSpec; nil: there are none.
 	Reports func(seed uint64) []lab.CellReport
 	// Published is the published values of the row's first metric by scheme.
 	Published map[string]float64

@@ -140,7 +140,7 @@ func TestForecastCorrectsItself(t *testing.T) {
 		t.Errorf("alarms that never come true: %v", p)
 	}
 	if p := run(-8, 20); p < 0.05 || p > 0.2 { // two of twenty forecasts come true
-		t.Errorf("alarms of which a tenth come true: %v", p)
+		t.Errorf("a tenth of the alarms comes true: %v", p)
 	}
 	if p := run(10, 10); p < 0.1 || p > 0.3 {
 		t.Errorf("a fifth comes true of what is never foreseen: %v", p)

@@ -31,7 +31,7 @@ type handoffWatch struct {
 	links map[string]*watchedLink // by interface
 }
 
-// watchedLink is what is known of a link. handoffWatch.mu must be held.
+// watchedLink is the state of one link. handoffWatch.mu must be held.
 type watchedLink struct {
 	forecast estimate.HandoffForecast
 	last     estimate.CellSignal

@@ -83,8 +83,8 @@ func TestForecastsHelp(t *testing.T) {
 	}
 }
 
-// TestHandoffForecasts: on journeys that the models were not fitted to, forecasts tell handoffs from
-// their absence, as far as signals do, and come true as often as they say.
+// TestHandoffForecasts: on journeys that the models were not fitted to, forecasts before a handoff are above
+// others as often as signals allow, and come true as often as they say.
 func TestHandoffForecasts(t *testing.T) {
 	first := 1000 + firstTrain()
 	for _, c := range []struct {
