@@ -91,6 +91,10 @@ func TestHandoffWatch(t *testing.T) {
 	if _, handedOff := report(strong, "i"); !handedOff {
 		t.Error("the handoff after a pause is missed")
 	}
+	now = now.Add(10 * time.Second)
+	if _, handedOff := report(weak, "j"); handedOff {
+		t.Error("a handoff at an unknown time within ten seconds is passed on")
+	}
 	now = now.Add(-time.Hour) // the clock is set back
 	report(weak, "h")
 	expect("the clock is set back", 0, 0, 0)
