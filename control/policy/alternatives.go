@@ -29,6 +29,7 @@ const (
 	WhyNotNeeded = "it saves nothing"
 	WhyNotSooner = "it would be sooner than the app needs it"
 	WhyNotSource = "the app does not send faster"
+	WhyNotRepeat = "messages like this one follow, and would take longer"
 )
 
 // maxAlternatives bounds the subflows that alternatives are listed for.
@@ -121,6 +122,8 @@ func whyNot(a, chosen Alternative, d Demand, subflows []Subflow, most wire.Tier)
 	switch {
 	case a.Time > chosen.Time:
 		return WhyNotSlower
+	case a.Time == chosen.Time && a.Energy < chosen.Energy && d.Repetition.Count > 0:
+		return WhyNotRepeat
 	case a.Time == chosen.Time:
 		return WhyNotNeeded
 	case chosen.Time <= d.NeededIn:

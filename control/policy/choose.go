@@ -53,6 +53,8 @@ type Demand struct {
 	// MoreKnown.
 	More      unit.Bytes
 	MoreKnown bool
+	// Repetition is what is expected to follow the message. It counts in what it gains to wake a radio.
+	Repetition Repetition
 	// SourceRate is the rate at which the app writes the bytes that are not pending yet, if it is slower
 	// than the subflows were so far; 0: it is not known to be.
 	SourceRate unit.Rate
@@ -61,6 +63,14 @@ type Demand struct {
 	NeededIn time.Duration
 	// Upload reports that the primary sends.
 	Upload bool
+}
+
+// Repetition is a number of messages that are expected to follow each other, each asked for when the
+// one before has arrived.
+type Repetition struct {
+	Count int
+	Bytes unit.Bytes    // of each
+	Pause time.Duration // before each
 }
 
 // expectedBytes estimates how much the stream will send: the pending bytes, and those that are
@@ -129,8 +139,8 @@ const (
 //     radio may have to wake first), one more is allowed: the one that keeps within that bound at
 //     the least sum of time and energy price.
 //  4. More are allowed, direct ones before helped ones, as long as each makes the stream complete
-//     earlier by more than the price of its energy. To complete before NeededIn, or before the app
-//     has written the bytes, gains nothing.
+//     and its repetition earlier by more than the price of its energy. To complete before NeededIn,
+//     or before the app has written the bytes, gains nothing.
 //
 // So energy decides only between sets of subflows that take at most 3 % longer than the best single
 // one, as far as their rates are known. A subflow of unknown rate (Window) is assumed to be fast
@@ -219,6 +229,7 @@ func additionReason(l *Subflow) string {
 // with which the stream completes by bound. It returns that subflow, or nil if there is none.
 func allowBestSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool, bound,
 	least time.Duration) (best *Subflow) {
+	each := d.repetitionTime(subflows)
 	for i := range subflows {
 		l := &subflows[i]
 		if l.Allowed || !eligible(l) {
@@ -226,7 +237,11 @@ func allowBestSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool
 		}
 		l.Allowed = true
 		if end := finishTime(subflows, d.expectedBytes(), d.comparedMoment()); end <= bound {
-			if s := scoreOf(subflows, d, end); s < least {
+			with := d.repetitionTime(subflows)
+			if isGuess := l.Window > 0 && l.Ceiling == 0; isGuess || with > each-each/leastRepetitionGain {
+				with = max(with, each)
+			}
+			if s := scoreOf(subflows, d, end, with); s < least {
 				best, least = l, s
 			}
 		}
@@ -240,29 +255,65 @@ func allowBestSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool
 
 // scoreAllowed returns the score of the allowed subflows.
 func scoreAllowed(subflows []Subflow, d Demand) time.Duration {
-	return scoreOf(subflows, d, finishTime(subflows, d.expectedBytes(), d.comparedMoment()))
+	end := finishTime(subflows, d.expectedBytes(), d.comparedMoment())
+	return scoreOf(subflows, d, end, d.repetitionTime(subflows))
 }
 
+// repetitionTime returns how long the allowed subflows take for one message of the repetition, over
+// radios that are awake then; 0 if there is no repetition.
+func (d Demand) repetitionTime(subflows []Subflow) time.Duration {
+	if d.Repetition.Count <= 0 {
+		return 0
+	}
+	return finishTime(subflows, d.Repetition.Bytes, repetition)
+}
+
+// leastRepetitionGain: a repetition gains by a subflow only if that makes each message faster by one
+// part in leastRepetitionGain, and its rate is measured or bounded. Forecasts of single messages are
+// often wrong by nearly as much.
+const leastRepetitionGain = 3
+
 // scoreOf returns when the app gains by the expected bytes, if the allowed subflows complete them at
-// end, plus the price of their energy.
-func scoreOf(subflows []Subflow, d Demand, end time.Duration) time.Duration {
-	return max(end, d.gainsUntil()) + energyPrice(subflows, d.Upload, end)
+// end, plus the price of their energy. To this it adds the time and the price of the repetition, of
+// which each message takes a time.
+func scoreOf(subflows []Subflow, d Demand, end, each time.Duration) time.Duration {
+	total := max(end, d.gainsUntil()) + energyPrice(subflows, d, end)
+	if r := d.Repetition; r.Count > 0 {
+		total += time.Duration(r.Count) * (max(each, d.NeededIn) + repetitionPrice(subflows, d, each))
+	}
+	return total
 }
 
 // energyPrice returns the time that the energy of the allowed subflows until end is worth.
-func energyPrice(subflows []Subflow, up bool, end time.Duration) (total time.Duration) {
+func energyPrice(subflows []Subflow, d Demand, end time.Duration) (total time.Duration) {
 	for i := range subflows {
-		l := &subflows[i]
-		if !l.Allowed {
-			continue
+		if l := &subflows[i]; l.Allowed {
+			total += l.priceOf(l.energyUntil(end, d.Upload))
 		}
-		p := energyAsWaitTime(l.energyUntil(end, up))
-		if l.InUse && l.QuietFor < maxStay {
-			p = time.Duration(stayFactor * float64(p))
-		}
-		total += p
 	}
 	return total
+}
+
+// repetitionPrice returns the time that the energy of the allowed subflows is worth for one message of
+// the repetition, which takes a time, and for the pause before it.
+func repetitionPrice(subflows []Subflow, d Demand, each time.Duration) (total time.Duration) {
+	for i := range subflows {
+		if l := &subflows[i]; l.Allowed {
+			e := radioEnergies[l.Radio]
+			total += l.priceOf(e.tail.energyOver(min(d.Repetition.Pause, e.tailTime)) +
+				e.activePower(l.Rate, d.Upload).energyOver(each-l.delayAt(repetition)))
+		}
+	}
+	return total
+}
+
+// priceOf returns the time that energy of the subflow's radio is worth.
+func (s *Subflow) priceOf(e unit.Joules) time.Duration {
+	p := energyAsWaitTime(e)
+	if s.InUse && s.QuietFor < maxStay {
+		p = time.Duration(stayFactor * float64(p))
+	}
+	return p
 }
 
 // energyUntil returns the energy to use the subflow until end, with the tail of its radio.
@@ -282,14 +333,19 @@ type moment uint8
 
 // Moments.
 const (
-	present moment = iota // now
-	drained               // when the queues of now are empty
+	present    moment = iota // now
+	drained                  // when the queues of now are empty
+	repetition               // later, when radios are awake too
 )
 
 // delayAt returns the delay of a byte given to the subflow at a moment.
 func (s *Subflow) delayAt(m moment) time.Duration {
-	if m == drained {
-		return cmp.Or(s.LeastDelay, s.Delay) + radioEnergies[s.Radio].wakeDelay(s.QuietFor)
+	least := cmp.Or(s.LeastDelay, s.Delay)
+	switch m {
+	case drained:
+		return least + radioEnergies[s.Radio].wakeDelay(s.QuietFor)
+	case repetition:
+		return least
 	}
 	return s.totalDelay()
 }
@@ -356,9 +412,10 @@ func finishTime(subflows []Subflow, n unit.Bytes, m moment) time.Duration {
 // leastRepairTime returns how much later than limit the last of n bytes is expected because packets
 // are lost, if the allowed subflows carry them. What one of them loses, another one can carry too.
 // So the one counts with which this takes the least time: until it has carried the last packets,
-// and has repeated those that it lost.
+// and has repeated those that it lost. Nothing counts for a repetition: most losses of transfers that
+// follow each other are of queues that these fill, and another subflow has a queue as well.
 func leastRepairTime(subflows []Subflow, n unit.Bytes, limit time.Duration, m moment) time.Duration {
-	if !slices.ContainsFunc(subflows, func(s Subflow) bool { return s.Allowed && s.Loss > 0 }) {
+	if m == repetition || !slices.ContainsFunc(subflows, func(s Subflow) bool { return s.Allowed && s.Loss > 0 }) {
 		return 0
 	}
 	least := maxFinish

@@ -3,6 +3,7 @@
 package bond
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -56,6 +57,96 @@ func TestDemandOfExpectation(t *testing.T) {
 	}
 }
 
+// TestMessageRun checks which messages are expected to follow.
+func TestMessageRun(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	tr := &transfer{size: 1}
+	n.open(tr)
+	s, now := tr.s[0], n.now
+	const short = 10 * time.Millisecond
+	for _, c := range []struct {
+		name     string
+		pause    time.Duration
+		received wire.DataSeq // since bytes were last sent
+		size     unit.Bytes
+		want     int
+		bytes    unit.Bytes
+	}{
+		{"a handshake", 0, 300, 3000, 0, 0},
+		{"the first answer", short, 300, 500_000, 1, 3000},
+		{"the second one", short, 300, 500_000, 1, 500_000},
+		{"the third one", short, 300, 600_000, 2, 500_000},
+		{"window updates, and more of it", short, 63, 100_000, 2, 500_000},
+		{"the fourth one", maxRunPause, 300, 500_000, 3, 700_000},
+		{"after a pause", maxRunPause + 1, 300, 12_000, 0, 0},
+		{"a small one", short, 300, 12_000, 1, 12_000},
+		{"a large one after small ones", short, 300, 900_000, 2, 12_000},
+		{"another large one", short, 300, 900_000, 1, 900_000},
+		{"the source pauses for long", maxRunPause + 1, 0, 1000, 0, 0},
+	} {
+		now = now.Add(c.pause)
+		s.reassembly.nextExpected += c.received
+		got := s.run.repetition(now, s)
+		if got.Count != c.want || got.Bytes != c.bytes || got.Count > 0 && got.Pause < short {
+			t.Errorf("%s: %+v, want %d of %d bytes", c.name, got, c.want, c.bytes)
+		}
+		for range 2 {
+			s.run.recordSent(now, s, c.size/2)
+			s.permission.burst += c.size / 2
+			s.reassembly.nextExpected += 300 // a request meanwhile
+			if again := s.run.repetition(now, s); again != got {
+				t.Errorf("%s: within it %+v are expected, not %+v", c.name, again, got)
+			}
+		}
+		s.run.received = s.reassembly.nextExpected // as when the last byte is sent
+		s.permission.burst = 0
+	}
+	for range 100 {
+		now = now.Add(short)
+		s.reassembly.nextExpected += 300
+		s.run.recordSent(now, s, 1000)
+	}
+	if got := s.run.repetition(now, s); got.Count != maxRun || got.Pause != short {
+		t.Errorf("after 100 messages %+v", got)
+	}
+}
+
+// TestGuideLearnsOfRuns checks that the server's guide is asked with the answers that went before.
+func TestGuideLearnsOfRuns(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	g := &runGuide{}
+	n.ends[1].SetGuide(g)
+	tr := &transfer{}
+	tr.talk = [2]talk{{Bytes: 300, CloseLate: time.Hour}, {CloseLate: time.Hour}}
+	n.open(tr)
+	for range 4 {
+		n.run(func() bool { return tr.apps[1] != nil && tr.apps[1].got == tr.talk[0].Bytes })
+		tr.talk[1].Bytes += 100_000
+		tr.apps[1].wake()
+		n.run(func() bool { return tr.apps[0].got == tr.talk[1].Bytes })
+		tr.talk[0].Bytes += 300
+		tr.apps[0].wake()
+	}
+	if !slices.Equal(g.counts, []int{0, 1, 2, 3}) {
+		t.Errorf("the guide was asked with %v", g.counts)
+	}
+}
+
+// runGuide allows all subflows and keeps how many messages were expected to follow.
+type runGuide struct{ counts []int }
+
+func (g *runGuide) AllowSubflows(subflows []GuideSubflow, d Demand) string {
+	if n := d.Repetition.Count; d.Pending > 0 && (len(g.counts) == 0 || g.counts[len(g.counts)-1] != n) {
+		g.counts = append(g.counts, n)
+	}
+	for i := range subflows {
+		subflows[i].Allowed = true
+	}
+	return "test"
+}
+
 // TestSourceRate checks when the app is known to be slower than the subflows.
 func TestSourceRate(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
@@ -79,10 +170,10 @@ func TestSourceRate(t *testing.T) {
 	} {
 		start = start.Add(c.after)
 		s.send.end += wire.DataSeq(c.written)
-		s.written.recordSent(start, s)
+		s.run.recordSent(start, s, 1000)
 		s.permission.burst = 1000
-		s.written.isBlocked = s.written.isBlocked || c.blocked
-		if got := s.written.sourceRate(start, s); got != c.want {
+		s.run.isBlocked = s.run.isBlocked || c.blocked
+		if got := s.run.sourceRate(start, s); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -98,17 +189,17 @@ func TestSourceRate(t *testing.T) {
 		{"window updates", 10 * time.Millisecond, leastRequest - 1, 0, false},
 		{"a request within the message", 10 * time.Millisecond, 300, 1000, false},
 		{"a request", 10 * time.Millisecond, 300, 0, true},
-		{"a long pause", maxMessagePause + 1, 0, 0, true},
+		{"a long pause", maxRunPause + 1, 0, 0, true},
 	} {
 		start = start.Add(c.pause)
 		s.reassembly.nextExpected += c.received
-		s.permission.burst, s.written.isBlocked, s.written.beganAt = c.left, false, n.now
+		s.permission.burst, s.run.isBlocked, s.run.beganAt = c.left, false, n.now
 		s.send.end += 1000
-		if rate := s.written.sourceRate(start, s); (rate == 0) != c.begins {
+		if rate := s.run.sourceRate(start, s); (rate == 0) != c.begins {
 			t.Errorf("%s: the app is said to write %v", c.name, rate)
 		}
-		s.written.isBlocked = true
-		if s.written.recordSent(start, s); s.written.isBlocked == c.begins {
+		s.run.isBlocked = true
+		if s.run.recordSent(start, s, 1000); s.run.isBlocked == c.begins {
 			t.Errorf("%s: another message begins: %v", c.name, !c.begins)
 		}
 	}

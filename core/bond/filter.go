@@ -246,7 +246,7 @@ func (f *subflowFilter) permitsOtherSubflow(perm *permission, p *subflow, n, pen
 	if f.guide == nil {
 		return false
 	}
-	d := Demand{Pending: pending + n, NeededIn: perm.expected.neededIn(now),
+	d := Demand{Pending: pending + n, NeededIn: perm.expected.neededIn(now), Repetition: perm.answer.demand.Repetition,
 		SourceRate: perm.answer.demand.SourceRate}
 	if !perm.backloggedSince.IsZero() {
 		d.BackloggedFor = now.Sub(perm.backloggedSince)

@@ -63,12 +63,23 @@ type Demand struct {
 	// MoreKnown.
 	More      unit.Bytes
 	MoreKnown bool
+	// Repetition is what is expected to follow the present message: as many messages as there were
+	// already.
+	Repetition Repetition
 	// SourceRate is the rate at which the app has written the present message so far, if the subflows
 	// took all of it; 0: unknown, or the subflows are slower.
 	SourceRate unit.Rate
 	// NeededIn is when the app needs the present message: to have it sooner gains nothing. 0: it needs
 	// it as soon as possible.
 	NeededIn time.Duration
+}
+
+// Repetition is a number of messages that follow each other, each asked for when the one before has
+// arrived.
+type Repetition struct {
+	Count int
+	Bytes unit.Bytes    // of each
+	Pause time.Duration // before each
 }
 
 // Expectation describes the present message in one direction of a stream, as the primary expects it.
@@ -100,21 +111,29 @@ func (s *Stream) ExpectReceived(now time.Time, e Expectation) bool {
 // end.
 const endSlack = 8
 
-// writtenMessage measures how fast the app writes a message of a stream. A message ends when the other
-// end sends something after its last byte and the stream sends again, or when it pauses. The zero value
-// is a new stream.
-type writtenMessage struct {
-	beganAt    time.Time    // when its first bytes were sent
-	writtenEnd wire.DataSeq // how many bytes of the stream the app had written by then
-	isBlocked  bool         // the app had to wait for room since
+// messageRun knows the messages of about the same size that a stream has sent one after the other. A
+// message ends when the other end sends something after its last byte, and the stream sends again. The
+// zero value is a new stream.
+type messageRun struct {
+	before Repetition // messages before the present one
+	// Of the present message: when its first bytes were sent, how many were, how many bytes the app had
+	// written when it began, and whether the app had to wait for room since.
+	beganAt    time.Time
+	size       unit.Bytes
+	writtenEnd wire.DataSeq
+	isBlocked  bool
 	// When bytes were last sent, and how many bytes of the other end had arrived by then.
 	sentAt   time.Time
 	received wire.DataSeq
 }
 
 const (
-	// maxMessagePause is the longest pause within a message.
-	maxMessagePause = 500 * time.Millisecond
+	// maxRunPause is the longest pause between messages of a run.
+	maxRunPause = 500 * time.Millisecond
+	// maxRun bounds the messages of a run, and so what a far end that asks for many can cause.
+	maxRun = 16
+	// maxRunRatio is the greatest ratio of the sizes of messages of a run.
+	maxRunRatio = 2
 	// leastRequest is the least size of what asks for another message. Window updates of HTTP/2 are
 	// smaller.
 	leastRequest = 64
@@ -122,35 +141,55 @@ const (
 	leastSourceTime = 100 * time.Millisecond
 )
 
-// isEnded reports whether bytes that the stream sends now begin another message.
-func (m *writtenMessage) isEnded(now time.Time, s *Stream) bool {
-	return s.permission.burst == 0 && (m.sentAt.IsZero() || now.Sub(m.sentAt) > maxMessagePause ||
-		s.reassembly.nextExpected >= m.received+leastRequest)
+// beginsMessage reports whether bytes that the stream sends now begin another message.
+func (r *messageRun) beginsMessage(now time.Time, s *Stream) bool {
+	return s.permission.burst == 0 && (r.sentAt.IsZero() || now.Sub(r.sentAt) > maxRunPause ||
+		s.reassembly.nextExpected >= r.received+leastRequest)
 }
 
-// recordSent records that the stream sends bytes now.
-func (m *writtenMessage) recordSent(now time.Time, s *Stream) {
-	if m.isEnded(now, s) {
-		*m = writtenMessage{beganAt: now, writtenEnd: s.send.end}
+// repetition returns what is expected to follow the message that the stream sends now.
+func (r *messageRun) repetition(now time.Time, s *Stream) Repetition {
+	if !r.beginsMessage(now, s) {
+		return r.before
 	}
-	m.sentAt, m.received = now, s.reassembly.nextExpected
-	m.isBlocked = m.isBlocked || !s.isSourceLimit()
+	pause := now.Sub(r.sentAt)
+	if r.sentAt.IsZero() || pause > maxRunPause {
+		return Repetition{}
+	}
+	b := r.before
+	if b.Count > 0 && (r.size > maxRunRatio*b.Bytes || b.Bytes > maxRunRatio*r.size) {
+		b = Repetition{}
+	}
+	b.Count, b.Bytes = min(b.Count+1, maxRun), r.size
+	b.Pause += (pause - b.Pause) / time.Duration(b.Count) // the mean
+	return b
+}
+
+// recordSent records that the stream sends n bytes now.
+func (r *messageRun) recordSent(now time.Time, s *Stream, n unit.Bytes) {
+	if r.beginsMessage(now, s) {
+		*r = messageRun{before: r.repetition(now, s), beganAt: now, writtenEnd: s.send.end}
+	}
+	r.size += n
+	r.sentAt, r.received = now, s.reassembly.nextExpected
+	r.isBlocked = r.isBlocked || !s.isSourceLimit()
 }
 
 // sourceRate returns how fast the app writes the message that the stream sends now; 0 if that is
 // unknown, or the app had to wait.
-func (m *writtenMessage) sourceRate(now time.Time, s *Stream) unit.Rate {
-	took := now.Sub(m.beganAt)
-	if m.isBlocked || took < leastSourceTime || s.send.end <= m.writtenEnd || m.isEnded(now, s) {
+func (r *messageRun) sourceRate(now time.Time, s *Stream) unit.Rate {
+	took := now.Sub(r.beganAt)
+	if r.isBlocked || took < leastSourceTime || s.send.end <= r.writtenEnd || r.beginsMessage(now, s) {
 		return 0
 	}
-	return unit.RateOf(unit.Bytes(s.send.end-m.writtenEnd), took)
+	return unit.RateOf(unit.Bytes(s.send.end-r.writtenEnd), took)
 }
 
 // demandOf returns the demand of the stream if that many bytes are pending, without BackloggedFor.
 func (s *Stream) demandOf(pending unit.Bytes, now time.Time) Demand {
 	d := Demand{Pending: pending, Burst: s.permission.burst, NeededIn: s.permission.expected.neededIn(now),
-		SourceRate: s.written.sourceRate(now, s)}
+		Repetition: s.run.repetition(now, s),
+		SourceRate: s.run.sourceRate(now, s)}
 	at, end, written := s.permission.expected.At, s.permission.expected.End, s.send.end
 	switch {
 	case s.finSet:

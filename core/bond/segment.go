@@ -195,7 +195,7 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.T
 			sent.noRecall = w.copyToOthers(p, copiedSpan{stream: s, from: part.From, to: part.To}) || sent.noRecall
 		}
 		sent.end = p.recordSentFrame(len(buf)-at, sent)
-		s.written.recordSent(now, s)
+		s.run.recordSent(now, s, unit.Bytes(part.To-part.From))
 		s.permission.burst += unit.Bytes(part.To - part.From)
 		r.countSentBytes(unit.Bytes(part.To - part.From))
 		w.ledger.Given += unit.Bytes(part.To - part.From)

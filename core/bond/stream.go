@@ -34,7 +34,7 @@ type Stream struct {
 	permission    permission
 	groups        groupHistory
 	pin           pinnedSubflow // for mode Latency
-	written       writtenMessage
+	run           messageRun
 	peerChunkEnd  wire.DataSeq // end of the bytes that the far end waits for; 0: all
 	announcedEnd  wire.DataSeq // the same, as far as the primary's app announced it
 	localChunkEnd wire.DataSeq // end of the bytes that this end waits for, as sent in CHUNK

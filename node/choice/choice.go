@@ -52,6 +52,7 @@ func (p *ByPolicy) policyDemand(d bond.Demand) policy.Demand {
 		BackloggedFor: d.BackloggedFor,
 		More:          d.More,
 		MoreKnown:     d.MoreKnown,
+		Repetition:    policy.Repetition(d.Repetition),
 		SourceRate:    d.SourceRate,
 		NeededIn:      d.NeededIn,
 		Upload:        p.Upload,

@@ -65,9 +65,9 @@ func TestByPolicy(t *testing.T) {
 // TestPolicyDemand checks that package policy gets all that a bond knows of a demand.
 func TestPolicyDemand(t *testing.T) {
 	d := bond.Demand{Pending: 1, Burst: 2, BackloggedFor: 3, More: 4, MoreKnown: true,
-		NeededIn: 5, SourceRate: 7}
+		Repetition: bond.Repetition{Count: 6, Bytes: 8, Pause: 9}, NeededIn: 5, SourceRate: 7}
 	want := policy.Demand{Pending: 1, Burst: 2, BackloggedFor: 3, More: 4, MoreKnown: true,
-		NeededIn: 5, SourceRate: 7, Upload: true}
+		Repetition: policy.Repetition{Count: 6, Bytes: 8, Pause: 9}, NeededIn: 5, SourceRate: 7, Upload: true}
 	if got := (&ByPolicy{Upload: true}).policyDemand(d); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
