@@ -53,7 +53,7 @@ type Demand struct {
 	// MoreKnown.
 	More      unit.Bytes
 	MoreKnown bool
-	// Repetition is what is expected to follow the message. It counts in what it gains to wake a radio.
+	// Repetition is what is expected to follow the message. It adds to the gain of waking a radio.
 	Repetition Repetition
 	// SourceRate is the rate at which the app writes the bytes that are not pending yet, if it is slower
 	// than the subflows were so far; 0: it is not known to be.
@@ -238,7 +238,8 @@ func allowBestSubflow(subflows []Subflow, d Demand, eligible func(*Subflow) bool
 		l.Allowed = true
 		if end := finishTime(subflows, d.expectedBytes(), d.comparedMoment()); end <= bound {
 			with := d.repetitionTime(subflows)
-			if isGuess := l.Window > 0 && l.Ceiling == 0; isGuess || with > each-each/leastRepetitionGain {
+			if isGuess := l.Window > 0 && l.Ceiling == 0; each < maxFinish &&
+				(isGuess || with > each-each/leastRepetitionGain) {
 				with = max(with, each)
 			}
 			if s := scoreOf(subflows, d, end, with); s < least {
@@ -274,8 +275,8 @@ func (d Demand) repetitionTime(subflows []Subflow) time.Duration {
 const leastRepetitionGain = 3
 
 // scoreOf returns when the app gains by the expected bytes, if the allowed subflows complete them at
-// end, plus the price of their energy. To this it adds the time and the price of the repetition, of
-// which each message takes a time.
+// end, plus the price of their energy. To this it adds the time and the price of the
+// repetition; each is the time of one of its messages.
 func scoreOf(subflows []Subflow, d Demand, end, each time.Duration) time.Duration {
 	total := max(end, d.gainsUntil()) + energyPrice(subflows, d, end)
 	if r := d.Repetition; r.Count > 0 {

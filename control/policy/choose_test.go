@@ -433,7 +433,8 @@ func TestEnergies(t *testing.T) {
 func TestChooseAllocatesNothing(t *testing.T) {
 	subflows := []Subflow{newOwnSubflow(8*unit.Mbps, wire.RadioWiFi), newOwnSubflow(20*unit.Mbps, wire.RadioCellular)}
 	subflows[0].Loss, subflows[0].RoundTrip = .01, 50*time.Millisecond
-	d := Demand{Pending: unit.MB, Repetition: Repetition{5, unit.MB, time.Millisecond}}
+	d := Demand{Pending: unit.MB, NeededIn: time.Second, SourceRate: unit.Mbps,
+		Repetition: Repetition{5, unit.MB, time.Millisecond}}
 	if n := testing.AllocsPerRun(100, func() { ChooseSubflows(subflows, d) }); n > 0 {
 		t.Errorf("%g allocations", n)
 	}

@@ -111,7 +111,7 @@ func (s *Stream) ExpectReceived(now time.Time, e Expectation) bool {
 // end.
 const endSlack = 8
 
-// messageRun knows the messages of about the same size that a stream has sent one after the other. A
+// messageRun holds the messages of about the same size that a stream has sent one after the other. A
 // message ends when the other end sends something after its last byte, and the stream sends again. The
 // zero value is a new stream.
 type messageRun struct {
