@@ -357,3 +357,38 @@ func TestOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestDelayLasts: beside busy devices, and with capacities that are reported too large or too small, the delay
+// of the last 20 s of two minutes is not above that of the first 20 s, and what is delivered not less.
+func TestDelayLasts(t *testing.T) {
+	for _, x := range []struct {
+		busy  int     // other devices that always have data
+		error float64 // of the reported rates
+	}{{1, 0}, {4, 0}, {0, 0.02}, {1, 0.05}, {1, -0.05}} {
+		name := fmt.Sprintf("%d busy devices, rates %+.0f %%", x.busy, 100*x.error)
+		v := runSeeds(func(seed uint64) []float64 {
+			c := Default(seed, 1+x.busy)
+			c.Length = 2 * time.Minute
+			for u := 1; u <= x.busy; u++ {
+				c.Flows[u] = Flow{Rate: SteadyRate(200 * unit.Mbps), DelayToLink: 5 * ms}
+			}
+			c.appendChange(func(_ *Cell, flows []Flow) {
+				report := flows[0].Feedback
+				flows[0].Feedback = func(now time.Duration, p *Packet) cc.CellFeedback {
+					f := report(now, p)
+					f.TransportRate = unit.Rate((1 + x.error) * float64(f.TransportRate))
+					f.FairRate = unit.Rate((1 + x.error) * float64(f.FairRate))
+					return f
+				}
+			})
+			r := c.Run("pbe").Flows[0]
+			first, last := r.Delay(0, 20*sec, 0.95), r.Delay(c.Length-20*sec, c.Length, 0.95)
+			early, late := r.Rate(0, 20*sec), r.Rate(c.Length-20*sec, c.Length)
+			return []float64{milliseconds(first), milliseconds(last), milliseconds(last - first),
+				float64(late) / float64(early)}
+		})
+		t.Logf("%s: p95 %s, then %s ms; rate %s times", name, formatSpread(v[0]), formatSpread(v[1]), formatSpread(v[3]))
+		expectAtMost(t, name+", growth of the p95", v[2], 4, 8)
+		expectAtLeast(t, name+", rate", v[3], 0.97, 0.95)
+	}
+}

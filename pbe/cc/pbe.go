@@ -36,6 +36,11 @@ const (
 	pbeMinDeliveredShare = 0.85
 	pbeMaxLoss           = 0.1
 	pbeDoubtRounds       = 5
+	// A round trip that is at most pbeMinRTTSlack over RTprop confirms it: cells deliver in steps of a
+	// millisecond. If none did for pbeMinRTTWindow, the queue before the cell is emptied to measure RTprop
+	// again, at pbeDrainGain of the rate. Otherwise each standing queue would count as propagation from
+	// then on, and the window would allow another one.
+	pbeMinRTTSlack = 3 * time.Millisecond
 	// pbeMinEvidence is the number of acknowledged and lost bytes needed for such a decision.
 	// Several short rounds count as one.
 	pbeMinEvidence = 20 * MSS
@@ -70,8 +75,9 @@ type PBE struct {
 	hasFeedback  bool          // radio is valid
 	feedbackTime time.Duration // when radio arrived
 
-	minRTTFilter windowedExtreme // RTprop: the minimum of 10 s
-	minRTT       time.Duration
+	minRTT        time.Duration // RTprop
+	confirmedTime time.Duration // of the last round trip that confirmed it
+	probe         minRTTProbe
 
 	approachFrom  unit.Rate // rate and time at which Approach began
 	approachStart time.Duration
@@ -90,7 +96,7 @@ type PBE struct {
 
 // NewPBE returns a controller of a new flow. seed is for BBR's cycle.
 func NewPBE(seed uint64) *PBE {
-	return &PBE{bbr: NewBBR(seed), minRTTFilter: windowedExtreme{keepsLeast: true}}
+	return &PBE{bbr: NewBBR(seed)}
 }
 
 // State returns the sender's state and the time spent in each state.
@@ -143,10 +149,7 @@ func (p *PBE) fallBackToBBR() { p.hasFeedback, p.bbr.probeRateCap = false, 0 }
 func (p *PBE) OnAck(a Ack) {
 	p.bbr.measureOnly = p.passive || p.hasFeedback && p.state != Internet
 	p.bbr.OnAck(a)
-	if a.RTT > 0 {
-		p.minRTTFilter.addSampleAt(int64(a.Now), int64(a.RTT), int64(pbeMinRTTWindow))
-		p.minRTT = time.Duration(p.minRTTFilter.extremeValue())
-	}
+	p.measureMinRTT(a)
 	p.timeInState[p.state] += a.Now - p.lastAckTime
 	p.lastAckTime = a.Now
 	p.acked += a.Bytes
@@ -191,6 +194,44 @@ func (p *PBE) OnAck(a Ack) {
 	p.activated = a.Cells.Activated
 }
 
+// minRTTProbe is a measurement of RTprop. The zero value is none.
+type minRTTProbe struct {
+	until time.Duration // when it ends at the latest; 0: there is none
+	least time.Duration // round trip since it began
+}
+
+// measureMinRTT updates RTprop. It falls at once. It rises only by a probe: then the queue is gone, and the
+// path is longer than before.
+func (p *PBE) measureMinRTT(a Ack) {
+	if a.RTT <= 0 {
+		return
+	}
+	if p.minRTT == 0 || a.RTT <= p.minRTT+pbeMinRTTSlack {
+		p.confirmedTime, p.probe = a.Now, minRTTProbe{}
+		if p.minRTT == 0 || a.RTT < p.minRTT {
+			p.minRTT = a.RTT
+		}
+		return
+	}
+	switch q := &p.probe; {
+	case q.until == 0:
+		if a.Now-p.confirmedTime >= pbeMinRTTWindow {
+			// At half the rate a queue takes twice its delay to leave, or longer if others get more meanwhile.
+			*q = minRTTProbe{until: a.Now + 4*(a.RTT-p.minRTT) + 2*a.RTT, least: a.RTT}
+			if !p.isProbing() {
+				q.until += pbeMinRTTWindow // BBR empties the queue
+			}
+		}
+	default:
+		if q.least = min(q.least, a.RTT); a.Now >= q.until {
+			p.minRTT, p.confirmedTime, p.probe = q.least, a.Now, minRTTProbe{}
+		}
+	}
+}
+
+// isProbing reports whether the sender empties the queue to measure RTprop. In the state Internet, BBR does.
+func (p *PBE) isProbing() bool { return p.probe.until > 0 && p.state == Wireless }
+
 // beginApproach starts to grow from a rate to the fair share.
 func (p *PBE) beginApproach(now time.Duration, from unit.Rate) {
 	p.state, p.approachStart, p.approachFrom = Approach, now, from
@@ -199,6 +240,10 @@ func (p *PBE) beginApproach(now time.Duration, from unit.Rate) {
 // checkFeedback compares the delivered with the reported rate once a round.
 func (p *PBE) checkFeedback(a Ack) {
 	p.bestRate = max(p.bestRate, a.Rate)
+	if p.isProbing() {
+		p.bestRate, p.acked, p.lost = 0, 0, 0 // less is sent than reported
+		return
+	}
 	if !a.Round || p.acked+p.lost < pbeMinEvidence {
 		return
 	}
@@ -247,5 +292,9 @@ func (p *PBE) Limits(now time.Duration) Limits {
 		}
 	}
 	r := max(p.targetRate(now), unit.RateOf(pbeMinInFlight, p.minRTT))
+	if p.isProbing() {
+		return Limits{Rate: max(scaleRate(r, pbeDrainGain), unit.RateOf(pbeMinInFlight, p.minRTT)),
+			Window: max(r.Bytes(p.minRTT), 2*pbeMinInFlight)}
+	}
 	return Limits{Rate: r, Window: max(r.Bytes(p.minRTT+pbeReorderingDelay), 2*pbeMinInFlight)}
 }

@@ -17,6 +17,9 @@ const (
 	// switchPackets, times the packets of a subframe, is the number of consecutive packets over or
 	// under DelayThreshold that change the state.
 	switchPackets = 6
+	// minDelayWindow is how long the least delay counts. Senders empty the queue each pbeMinRTTWindow; the rest is
+	// for the time that this takes (our choice).
+	minDelayWindow = pbeMinRTTWindow + 2*time.Second
 )
 
 // Device is the common state of the receivers of one device. It divides the capacity equally among
@@ -86,7 +89,7 @@ func (r *Receiver) OnPacket(now, oneWay time.Duration, c CellRates) CellFeedback
 		n := r.device.countActiveFlows(now)
 		c.Transport, c.Fair = c.Transport/n, c.Fair/n
 	}
-	r.minDelay.addSampleAt(int64(now), int64(oneWay), int64(pbeMinRTTWindow))
+	r.minDelay.addSampleAt(int64(now), int64(oneWay), int64(minDelayWindow))
 	if oneWay > time.Duration(r.minDelay.extremeValue())+DelayThreshold && !c.Full {
 		r.packetsOver, r.packetsUnder = r.packetsOver+1, 0
 	} else {
