@@ -26,7 +26,7 @@ func (r *role) initDeviceFacts(onChange ...func(facts.Facts)) error {
 	}
 	changes, stop := watchFileChanges(path)
 	sources := []facts.Source{&facts.File{Path: path, Changes: changes, Stop: stop, Log: slog.Default()}}
-	if bus := facts.OpenBus(); bus != nil {
+	if bus := facts.OpenBus(slog.Default()); bus != nil {
 		sources = append(sources, bus)
 	}
 	r.facts = facts.New(append(sources, facts.Sysfs{})...)
@@ -71,6 +71,8 @@ type (
 	keyCopyReporter interface {
 		IsKeyCopied(identity.PublicKey) bool
 	}
+	// cellConsumer reports whether the cells of this device's modems matter now.
+	cellConsumer interface{ WantsCells() bool }
 	// factsReporter returns the facts of this device.
 	factsReporter interface{ Facts() wire.Facts }
 	// helperReporter returns what a primary knows of a helper.
@@ -81,6 +83,8 @@ type (
 
 var (
 	_ keyCopyReporter = (*server.Server)(nil)
+	_ cellConsumer    = primaryRole{}
+	_ cellConsumer    = dualRole{}
 	_ factsReporter   = helperRole{}
 	_ factsReporter   = dualRole{}
 	_ helperReporter  = primaryRole{}

@@ -28,8 +28,8 @@ changed within the last hour, how many of these handoffs were foreseen, how many
 were false, and how likely the next handoff is within 2 s.
 
 A handoff counts as foreseen if its probability was at least 0.3 in the 2 s before. mpbond
-knows cells only from programs that report them about once a second, see
-docs/reference/facts.md.`,
+reads cells from ModemManager while the bond carries something. Elsewhere programs report
+them, see docs/reference/facts.md.`,
 		Example: `  mpbond handoffs
   mpbond handoffs --json | jq '[.links[] | {interface, probability}]'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,7 +53,8 @@ docs/reference/facts.md.`,
 // printHandoffs prints handoffs for people.
 func printHandoffs(w io.Writer, h api.Handoffs, now time.Time) error {
 	if len(h.Links) == 0 {
-		_, err := fmt.Fprintln(w, "no program has reported the cell of a mobile link (docs/reference/facts.md)")
+		_, err := fmt.Fprintln(w, "no cell of a mobile link is known: mpbond reads ModemManager while the bond carries\n"+
+			"something, and elsewhere a program has to report it (docs/reference/facts.md)")
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

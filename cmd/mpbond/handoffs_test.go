@@ -38,7 +38,7 @@ func TestHandoffs(t *testing.T) {
 	newPairedHome(t)
 	expectFailure(t, cli.ExitNoConnection, "not running", "mpbond primary", "handoffs")
 	_, _ = startRole(t, portlessPrimary...)
-	if code, out, _ := runProgram(t, "handoffs"); code != 0 || !strings.Contains(out, "no program has reported") {
+	if code, out, _ := runProgram(t, "handoffs"); code != 0 || !strings.Contains(out, "no cell of a mobile link") {
 		t.Errorf("without reports: %d, %q", code, out)
 	}
 	if code, out, _ := runProgram(t, "handoffs", "--json"); code != 0 || strings.TrimSpace(out) != `{"links":[]}` {

@@ -172,7 +172,11 @@ func (r *role) serveRoleAndAPI(ctx context.Context, d runningRole, handlers serv
 		g.Go(func() error { return serve.RunTCP(ctx, port, handlers, token) })
 	}
 	if r.facts != nil {
-		g.Go(func() error { r.facts.Run(ctx); return nil })
+		var wantsCells func() bool
+		if p, ok := d.(cellConsumer); ok {
+			wantsCells = p.WantsCells
+		}
+		g.Go(func() error { r.facts.Run(ctx, wantsCells); return nil })
 	}
 	g.Go(func() error { return d.Run(ctx) })
 	g.Go(func() error { r.usage.Run(ctx); return nil })

@@ -4,6 +4,7 @@ package facts
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"time"
 
@@ -29,7 +30,7 @@ const askTimeout = time.Second
 // system's D-Bus. It starts none of them. It receives their change signals and reports at most one
 // change per settleTime. If NetworkManager has answered before and does not now, as during an
 // update, its links stay valid for ReportLifetime: a metered link must not look free meanwhile.
-// Read is not safe for concurrent use.
+// Read is not safe for concurrent use, but may run beside readCells.
 //
 // See https://upower.freedesktop.org/docs/, https://networkmanager.dev/docs/api/latest/spec.html
 // and https://www.freedesktop.org/software/ModemManager/api/latest/.
@@ -38,25 +39,29 @@ type Bus struct {
 	settle  time.Duration
 	changed chan struct{}
 	done    chan struct{}
+	log     *slog.Logger
 
 	links       map[string]Link // NetworkManager's last answer and its time; used by Read
 	linksReadAt time.Time
+
+	modems map[dbus.ObjectPath]*modemState // used by readCells and stopReadingCells
 }
 
 // settleTime is how long changes are gathered. The signal strength changes all the time.
 const settleTime = 5 * time.Second
 
 // OpenBus connects to the system bus. It returns nil if there is none.
-func OpenBus() *Bus {
+func OpenBus(log *slog.Logger) *Bus {
 	conn, err := dbus.ConnectSystemBus()
 	if err != nil {
 		return nil
 	}
-	return newBus(conn, settleTime)
+	return newBus(conn, settleTime, log)
 }
 
-func newBus(conn *dbus.Conn, settle time.Duration) *Bus {
-	b := &Bus{conn: conn, settle: settle, changed: make(chan struct{}, 1), done: make(chan struct{})}
+func newBus(conn *dbus.Conn, settle time.Duration, log *slog.Logger) *Bus {
+	b := &Bus{conn: conn, settle: settle, changed: make(chan struct{}, 1), done: make(chan struct{}),
+		log: log, modems: map[dbus.ObjectPath]*modemState{}}
 	news := make(chan *dbus.Signal, 64) // godbus drops signals that do not fit; one suffices
 	conn.Signal(news)
 	for _, name := range []string{upower, nm, mm} {
@@ -73,10 +78,11 @@ func (b *Bus) forwardSignals(news <-chan *dbus.Signal) {
 	var settled <-chan time.Time
 	for {
 		select {
-		case _, ok := <-news:
+		case s, ok := <-news:
 			switch {
 			case !ok:
 				return
+			case isModemSignal(s): // one a second, which readCells has asked for
 			case settled == nil:
 				notifyFactsChange(b.changed)
 				settled = time.After(b.settle)
@@ -86,6 +92,11 @@ func (b *Bus) forwardSignals(news <-chan *dbus.Signal) {
 			notifyFactsChange(b.changed)
 		}
 	}
+}
+
+// isModemSignal reports whether a signal of D-Bus is about the signal of a modem.
+func isModemSignal(s *dbus.Signal) bool {
+	return len(s.Body) > 0 && s.Body[0] == any(mm+".Modem.Signal")
 }
 
 // Changed implements Source.
@@ -206,23 +217,15 @@ type quality struct {
 
 // readModems reads the signal of each connected modem from ModemManager.
 func (b *Bus) readModems(ctx context.Context, links map[string]Link) {
-	var objects map[dbus.ObjectPath]map[string]map[string]dbus.Variant
-	call := b.conn.Object(mm, "/org/freedesktop/ModemManager1").CallWithContext(ctx,
-		"org.freedesktop.DBus.ObjectManager.GetManagedObjects", dbus.FlagNoAutoStart)
-	if call.Store(&objects) != nil {
-		return
-	}
+	objects, _ := b.getModems(ctx) // none if it does not run
 	for _, o := range objects {
 		m := properties(o[mm+".Modem"])
 		var q quality
 		if v, ok := m["SignalQuality"]; !ok || v.Store(&q) != nil {
 			continue
 		}
-		for _, path := range dbusProperty[[]dbus.ObjectPath](m, "Bearers") {
-			bearer := b.getProperties(ctx, mm, path, mm+".Bearer")
-			if name := dbusProperty[string](bearer, "Interface"); name != "" && dbusProperty[bool](bearer, "Connected") {
-				links[name] = Link{Radio: wire.RadioCellular, Signal: unit.Percent(float64(q.Percent))}.fillLinkFrom(links[name])
-			}
+		for _, name := range b.connectedInterfaces(ctx, m) {
+			links[name] = Link{Radio: wire.RadioCellular, Signal: unit.Percent(float64(q.Percent))}.fillLinkFrom(links[name])
 		}
 	}
 }

@@ -4,6 +4,7 @@ package facts
 
 import (
 	"bufio"
+	"log/slog"
 	"os/exec"
 	"strings"
 	"testing"
@@ -82,7 +83,7 @@ func (modemObjects) GetManagedObjects() (map[dbus.ObjectPath]map[string]map[stri
 // TestBus asks fake services on a real bus.
 func TestBus(t *testing.T) {
 	addr := busDaemon(t)
-	b := newBus(connect(t, addr), 10*time.Millisecond)
+	b := newBus(connect(t, addr), 10*time.Millisecond, slog.New(slog.DiscardHandler))
 	defer b.Close()
 	if f := b.Read(); !f.hasSameFacts(Facts{}) {
 		t.Errorf("of nobody: %+v", f)

@@ -6,6 +6,7 @@
 //	facts.go  merges several sources
 //	sysfs.go  Linux: power_supply and thermal
 //	dbus.go   UPower, NetworkManager and ModemManager
+//	cells.go  ModemManager: cells of modems, while something is carried
 //	file.go   a file that another program writes
 //
 // Facts that the API receives, from a phone's app or a script, are a source too (Keeper.Report).
@@ -136,16 +137,17 @@ type Keeper struct {
 	reported Facts // from Report
 	until    time.Time
 	cells    Facts // from Report: only cells
-	found    Facts // from sources
-	now      Facts
-	onChange []func(Facts)
+	// modemCells is when cells were last reported from modems, by interface.
+	modemCells map[string]time.Time
+	found      Facts // from sources
+	now        Facts
+	onChange   []func(Facts)
 }
 
 // New returns a Keeper of sources. For each fact the first source that knows it counts, of cells the
-// newest report. The Keeper
-// owns the sources.
+// newest report. The Keeper owns the sources.
 func New(sources ...Source) *Keeper {
-	return &Keeper{sources: sources, rereads: make(chan struct{}, 1)}
+	return &Keeper{sources: sources, rereads: make(chan struct{}, 1), modemCells: map[string]time.Time{}}
 }
 
 // Facts returns the newest facts.
@@ -198,13 +200,19 @@ func (k *Keeper) mergeFacts() {
 	}
 }
 
-// Run reads the sources until ctx ends, then closes them.
-func (k *Keeper) Run(ctx context.Context) {
+// Run reads the sources until ctx ends, then closes them. Modems are asked for their cells while
+// wantsCells, if not nil, returns true.
+func (k *Keeper) Run(ctx context.Context, wantsCells func() bool) {
 	var ends sync.WaitGroup
 	changed := make(chan struct{}, 1)
 	for _, s := range k.sources {
 		ends.Go(func() {
 			defer s.Close()
+			if r, ok := s.(cellReader); ok && wantsCells != nil {
+				var cells sync.WaitGroup
+				defer cells.Wait()
+				cells.Go(func() { k.watchCells(ctx, r, wantsCells) })
+			}
 			for {
 				select {
 				case <-ctx.Done():

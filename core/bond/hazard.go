@@ -144,8 +144,8 @@ func (p *subflow) learnStallInTime(now time.Time) {
 	}
 }
 
-// isActive reports whether the bond carries something, or lately did: its radios are awake.
-func (b *Bond) isActive(now time.Time) bool {
+// IsActive reports whether the bond carries something, or lately did: its radios are awake.
+func (b *Bond) IsActive(now time.Time) bool {
 	if b.backlog.pending+b.backlog.lowLatencyPending > 0 || len(b.control.frames) > 0 ||
 		now.Sub(b.silence.lastData) < recentActivity {
 		return true
@@ -165,7 +165,7 @@ func (b *Bond) queueDueHints(now time.Time) {
 		return
 	}
 	was := b.wasActive
-	if b.wasActive = b.isActive(now); !b.wasActive {
+	if b.wasActive = b.IsActive(now); !b.wasActive {
 		return
 	}
 	for _, p := range b.subflows.list {

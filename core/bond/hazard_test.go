@@ -88,13 +88,18 @@ func TestHints(t *testing.T) {
 	expect("a handoff that was not foreseen", wire.Hint{Subflow: 1, Probability: 13. / 255, ValidFor: 2 * time.Second,
 		HandedOff: true})
 
+	if !b.IsActive(now) {
+		t.Error("the bond is not active with bytes in flight")
+	}
 	// What is in flight is acknowledged, and the stream stays open without data.
 	for _, p := range b.subflows.list {
 		for p.inFlight.len() > 0 {
 			p.inFlight.popOldestFrame()
 		}
 	}
-	now = now.Add(recentActivity)
+	if now = now.Add(recentActivity); b.IsActive(now) {
+		t.Error("an idle bond is active")
+	}
 	hazard(0.8, true)
 	expect("an idle stream is open")
 	now = now.Add(time.Hour)

@@ -455,6 +455,13 @@ func (e *Endpoint) Streams() int {
 	return e.bond.StreamCount()
 }
 
+// IsActive reports whether the bond carries something, or lately did.
+func (e *Endpoint) IsActive() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.bond.IsActive(time.Now())
+}
+
 // SubflowCount returns the number of attached subflows.
 func (e *Endpoint) SubflowCount() int {
 	e.mu.Lock()

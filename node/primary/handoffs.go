@@ -60,9 +60,7 @@ const (
 // internetLink returns which of the local interfaces with subflows a report about the link to the Internet,
 // whatever its name, is about: the only one of a modem, or the only one; "" if that is unclear.
 func (w *handoffWatch) internetLink(f facts.Facts, own []string) string {
-	mobile := slices.DeleteFunc(slices.Clone(own), func(iface string) bool {
-		return !w.isMobile(iface) && f.Links[iface].Radio != wire.RadioCellular
-	})
+	mobile := slices.DeleteFunc(slices.Clone(own), func(iface string) bool { return !w.isMobileLink(f, iface) })
 	switch {
 	case len(mobile) == 1:
 		return mobile[0]
@@ -70,6 +68,16 @@ func (w *handoffWatch) internetLink(f facts.Facts, own []string) string {
 		return own[0]
 	}
 	return ""
+}
+
+// isMobileLink reports whether an interface is that of a modem, by its name or the facts.
+func (w *handoffWatch) isMobileLink(f facts.Facts, iface string) bool {
+	return w.isMobile(iface) || f.Links[iface].Radio == wire.RadioCellular
+}
+
+// hasMobileLink reports whether one of the interfaces is that of a modem.
+func (w *handoffWatch) hasMobileLink(f facts.Facts, own []string) bool {
+	return slices.ContainsFunc(own, func(iface string) bool { return w.isMobileLink(f, iface) })
 }
 
 // takeFacts takes what the facts say about mobile cells. It returns the hazards of interfaces with a new

@@ -136,3 +136,17 @@ func TestReportsOfTheInternetLink(t *testing.T) {
 		t.Errorf("the named report does not count: %+v", w.links["wwan0"].last)
 	}
 }
+
+// TestHasMobileLink: an interface is that of a modem by its name, or by what is reported of it.
+func TestHasMobileLink(t *testing.T) {
+	w := &handoffWatch{isMobile: func(iface string) bool { return iface == "wwan0" }}
+	reported := facts.Facts{Links: map[string]facts.Link{"usb0": {Radio: wire.RadioCellular}, "eth0": {}}}
+	for _, c := range []struct {
+		own  []string
+		want bool
+	}{{nil, false}, {[]string{"eth0"}, false}, {[]string{"eth0", "wwan0"}, true}, {[]string{"usb0"}, true}} {
+		if got := w.hasMobileLink(reported, c.own); got != c.want {
+			t.Errorf("%v: %v", c.own, got)
+		}
+	}
+}

@@ -290,6 +290,13 @@ func (p *Primary) SetFacts(f facts.Facts) {
 	}
 }
 
+// WantsCells reports whether the cells of this device's modems matter now: the bond carries something, and a
+// mobile link has a subflow.
+func (p *Primary) WantsCells() bool {
+	s, own := p.bond.ownSubflows()
+	return p.handoffs.hasMobileLink(p.states.deviceFacts(), slices.Collect(maps.Keys(own))) && s.endpoint.IsActive()
+}
+
 // Handoffs returns the handoffs of this device's mobile links.
 func (p *Primary) Handoffs() api.Handoffs { return p.handoffs.listHandoffs(time.Now()) }
 

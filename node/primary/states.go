@@ -110,6 +110,13 @@ func (s *deviceStates) setOwnFacts(f facts.Facts) {
 	s.ownFacts = f
 }
 
+// deviceFacts returns the facts of this device.
+func (s *deviceStates) deviceFacts() facts.Facts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ownFacts
+}
+
 // factsOfHelper returns the facts that a helper has reported.
 func (s *deviceStates) factsOfHelper(key identity.PublicKey) wire.Facts {
 	s.mu.Lock()
