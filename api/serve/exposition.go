@@ -101,6 +101,15 @@ func (r Role) collectMetrics(now time.Time) *exposition {
 		}
 		e.addMetric(eventMetric, events)
 	}
+	if r.Handoffs != nil {
+		var links []sample
+		for _, l := range r.Handoffs().Links {
+			links = append(links, sample{l.Probability, []string{l.Interface}})
+		}
+		if len(links) > 0 {
+			e.addMetric(handoffMetric, links)
+		}
+	}
 	if r.PastForecasts != nil {
 		if past := r.PastForecasts(); len(past.Forecasts) > 0 {
 			e.addMetric(forecastMetric, []sample{{past.MedianErrorPercent / 100, nil}})

@@ -101,6 +101,9 @@ var metricList = []metric{
 		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return p.PADms / 1000 })},
 	{"mpbond_subflow_rtt_seconds", "Smoothed round-trip time of the hop at this end.", false,
 		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return p.SRTTms / 1000 })},
+	{"mpbond_subflow_expected_stall_seconds",
+		"By how much a forecast handoff delays what is given to the subflow now, on average.", false,
+		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return p.ExpectedStallMs / 1000 })},
 	{"mpbond_subflow_silent", "1 while bytes are in flight without progress; else 0.", false,
 		subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return boolSampleValue(p.State == api.Silent) })},
 	{"mpbond_subflow_udp", "1 while the hop at this end uses UDP; else 0.", false,
@@ -312,6 +315,13 @@ func boolSampleValue(b bool) float64 {
 var forecastMetric = metric{
 	name: "mpbond_forecast_error_ratio",
 	help: "Median error of the last forecasts of answers, relative to the time that they took.",
+}
+
+// handoffMetric is the forecast of each mobile link.
+var handoffMetric = metric{
+	name:   "mpbond_handoff_probability_ratio",
+	help:   "Probability that a mobile link of this device changes its cell within 2 s, 0 to 1; 0 if unknown.",
+	labels: []string{"interface"},
 }
 
 // eventMetric counts the events of the feed.

@@ -125,6 +125,7 @@ func fullRole(changed *[]string) Role {
 			s.Cells = []api.Cells{
 				{Interface: "wwan0", Receiving: true, CapacityBps: 16 * unit.Mbps, FairBps: 8 * unit.Mbps},
 			}
+			s.Bonds[0].Subflows[0].ExpectedStallMs = 15
 			s.Bonds[0].Subflows[0].Hop = &api.Hop{
 				PBE: &api.PBE{
 					State:           "wireless",
@@ -395,6 +396,9 @@ func TestMetrics(t *testing.T) {
 	r.PastForecasts = func() api.PastForecasts {
 		return api.PastForecasts{MedianErrorPercent: 25, Forecasts: make([]api.CheckedForecast, 3)}
 	}
+	r.Handoffs = func() api.Handoffs {
+		return api.Handoffs{Links: []api.LinkHandoffs{{Interface: "wwan0", Probability: 0.375}, {Interface: "wwan1"}}}
+	}
 	w := request(r, "GET", "/metrics", "")
 	text := w.Body.String()
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
@@ -434,6 +438,7 @@ func TestMetrics(t *testing.T) {
 	}
 	for name, want := range map[string]float64{"mpbond_subflow_received_bytes_total": 7,
 		"mpbond_subflow_received_bytes_per_second": 1e6, "mpbond_subflow_rtt_seconds": 0.00125,
+		"mpbond_subflow_expected_stall_seconds":        0.015,
 		"mpbond_subflow_pbe_capacity_bytes_per_second": 1e6, "mpbond_subflow_pbe_doubted": 0} {
 		if got := value(name, "bond=b", "device=phone", "kind=helped", "peer=home", "subflow=1"); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
@@ -455,6 +460,9 @@ func TestMetrics(t *testing.T) {
 	}
 	if got := value("mpbond_forecast_error_ratio"); got != 0.25 {
 		t.Errorf("forecasts: %v", got)
+	}
+	if got := value("mpbond_handoff_probability_ratio", "interface=wwan0"); got != 0.375 {
+		t.Errorf("handoffs: %v", got)
 	}
 	if families["go_goroutines"] == nil || families["process_open_fds"] == nil {
 		t.Error("runtime and process are missing")
