@@ -139,23 +139,29 @@ func shareLink(t *testing.T, top *Topology, name string) float64 {
 // TestFallbacks checks how many connections may fall back to TCP.
 func TestFallbacks(t *testing.T) {
 	const data = "MPCapableDataFallback"
+	one, clean, lossy := fallbackShare(false, true), fallbackShare(true, true), fallbackShare(true, false)
 	for _, c := range []struct {
-		counters           map[string]int64
-		connections        int64
-		lossy, outages, ok bool
+		counters    map[string]int64
+		connections int64
+		share       int64
+		outages, ok bool
 	}{
-		{nil, 1, false, false, true},
-		{map[string]int64{data: 1}, 1, false, false, false},
-		{map[string]int64{data: 1}, 100, false, false, false},
-		{map[string]int64{data: 1}, 1, true, false, false},
-		{map[string]int64{data: 6, "InfiniteMapRx": 4}, 100, true, false, true},
-		{map[string]int64{data: 6, "InfiniteMapRx": 5}, 100, true, false, false},
-		{map[string]int64{synFallback: 1}, 1, false, false, false},
-		{map[string]int64{synFallback: 1}, 1, false, true, true},
-		{map[string]int64{synFallback: 1, data: 1}, 2, false, true, false},
+		{nil, 1, one, false, true},
+		{map[string]int64{data: 1}, 1, one, false, false},
+		{map[string]int64{data: 1}, 100, one, false, false},
+		{map[string]int64{data: 1}, 1, lossy, false, false},
+		{map[string]int64{data: 6, "InfiniteMapRx": 4}, 100, clean, false, true},
+		{map[string]int64{data: 6, "InfiniteMapRx": 5}, 100, clean, false, false},
+		{map[string]int64{data: 30, "InfiniteMapRx": 20}, 100, lossy, false, true},
+		{map[string]int64{data: 30, "InfiniteMapRx": 21}, 100, lossy, false, false},
+		{map[string]int64{synFallback: 20}, 30, lossy, false, true}, // 20 of 50
+		{map[string]int64{synFallback: 31}, 30, lossy, false, false},
+		{map[string]int64{synFallback: 1}, 1, one, false, false},
+		{map[string]int64{synFallback: 1}, 1, one, true, true},
+		{map[string]int64{synFallback: 1, data: 1}, 2, one, true, false},
 	} {
 		want := c.counters[data] + c.counters["InfiniteMapRx"] + c.counters[synFallback]
-		n, err := checkFallbacks(func(name string) int64 { return c.counters[name] }, c.connections, c.lossy, c.outages)
+		n, err := checkFallbacks(func(name string) int64 { return c.counters[name] }, c.connections, c.share, c.outages)
 		if n != want || (err == nil) != c.ok {
 			t.Errorf("%+v: %d, %v", c, n, err)
 		}
