@@ -22,7 +22,7 @@ var purePackages = []string{
 	"base/event", "base/fault", "base/span", "base/text", "base/unit",
 	"pbe/cc", "pbe/cell", "pbe/census", "pbe/lte",
 	"onload/allowance", "onload/board", "onload/simulate",
-	"lab/lte", "lab/radio", "lab/replay", "lab/virtual", "lab/virtual/network",
+	"lab/lte", "lab/mptcp", "lab/radio", "lab/replay", "lab/virtual", "lab/virtual/network",
 	"link/tcpinfo",
 }
 

@@ -163,7 +163,7 @@ func (d *daemon) buildNetwork() error {
 	var t0 packetTap
 	if d.spec.Pcap != "" {
 		var err error
-		if d.pcap, err = newCapture(d.spec.Pcap, t); err != nil {
+		if d.pcap, err = newCapture(d.spec.Pcap, d.spec.PcapBytes, t); err != nil {
 			return err
 		}
 		t0 = d.pcap

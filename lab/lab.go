@@ -45,6 +45,8 @@ type Lab struct {
 type Options struct {
 	Name string // DefaultName if empty
 	Pcap string // directory for packet captures, or none
+	// PcapBytes is how many bytes of each packet captures have; 0: all.
+	PcapBytes int
 	// EndWithProcess takes the lab down when this process ends, for whatever reason. Other labs
 	// stay until Down.
 	EndWithProcess bool
@@ -81,7 +83,7 @@ func Up(t *Topology, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	tie, err := startDaemon(o.Program, daemonSpec{o.Name, dir, o.Pcap, o.EndWithProcess, t})
+	tie, err := startDaemon(o.Program, daemonSpec{o.Name, dir, o.Pcap, o.PcapBytes, o.EndWithProcess, t})
 	if err != nil {
 		os.RemoveAll(dir)
 		return nil, err

@@ -4,6 +4,7 @@ package lab
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -27,6 +28,7 @@ const pcapBacklog = 4096
 // receives them. The link type is raw IP.
 type capture struct {
 	files map[captureKey]*captureFile
+	bytes int // of each packet
 	queue chan capturedPacket
 	done  chan error
 	lost  atomic.Int64
@@ -49,21 +51,23 @@ type capturedPacket struct {
 	captureKey
 	at   time.Time
 	data []byte
+	size int // of the packet
 }
 
-// newCapture opens the files of all shaped links in dir.
-func newCapture(dir string, t *Topology) (*capture, error) {
+// newCapture opens the files of all shaped links in dir, for that many bytes of each packet, or 0 for all.
+func newCapture(dir string, length int, t *Topology) (*capture, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("packet capture: %w", err)
 	}
-	c := &capture{files: map[captureKey]*captureFile{}, queue: make(chan capturedPacket, pcapBacklog),
-		done: make(chan error, 1), spare: make(chan []byte, pcapBacklog)}
+	c := &capture{files: map[captureKey]*captureFile{}, bytes: cmp.Or(length, bufferSize),
+		queue: make(chan capturedPacket, pcapBacklog),
+		done:  make(chan error, 1), spare: make(chan []byte, pcapBacklog)}
 	for _, link := range t.Links() {
 		if !t.Link[link].Shaped() {
 			continue
 		}
 		for end, node := range t.Link[link].Ends {
-			f, err := os.Create(filepath.Join(dir, link+"."+node+".pcap"))
+			f, err := os.Create(filepath.Join(dir, captureName(link, node)))
 			if err != nil {
 				return nil, fmt.Errorf("packet capture: %w", err)
 			}
@@ -79,6 +83,9 @@ func newCapture(dir string, t *Topology) (*capture, error) {
 	return c, nil
 }
 
+// captureName returns the name of the file of a link's end.
+func captureName(link, node string) string { return link + "." + node + ".pcap" }
+
 // observePacket implements packetTap.
 func (c *capture) observePacket(link string, end int, data []byte) {
 	var b []byte
@@ -88,7 +95,8 @@ func (c *capture) observePacket(link string, end int, data []byte) {
 		b = make([]byte, 0, bufferSize)
 	}
 	select {
-	case c.queue <- capturedPacket{captureKey{link, end}, time.Now(), append(b[:0], data...)}:
+	case c.queue <- capturedPacket{captureKey{link, end}, time.Now(), append(b[:0], data[:min(len(data), c.bytes)]...),
+		len(data)}:
 	default:
 		c.lost.Add(1)
 	}
@@ -98,7 +106,7 @@ func (c *capture) observePacket(link string, end int, data []byte) {
 func (c *capture) runCaptureWriter() {
 	var err error
 	for p := range c.queue {
-		info := gopacket.CaptureInfo{Timestamp: p.at, CaptureLength: len(p.data), Length: len(p.data)}
+		info := gopacket.CaptureInfo{Timestamp: p.at, CaptureLength: len(p.data), Length: p.size}
 		err = errors.Join(err, c.files[p.captureKey].pcap.WritePacket(info, p.data))
 		select {
 		case c.spare <- p.data:

@@ -21,6 +21,7 @@ type daemonSpec struct {
 	Name         string    `json:"name"`
 	Dir          string    `json:"dir"` // runtime directory, exists
 	Pcap         string    `json:"pcap,omitempty"`
+	PcapBytes    int       `json:"pcap_bytes,omitempty"`
 	EndWithInput bool      `json:"tied,omitempty"` // end at the end of standard input
 	Topology     *Topology `json:"topology"`
 }

@@ -81,6 +81,9 @@ type Result struct {
 	// App records the requests of an app's script. Seconds is then the time of the script, and Bytes
 	// counts both directions.
 	App *app.Log `json:"app,omitempty"`
+	// Handshakes and Held are set if the spec asks for them.
+	Handshakes *HandshakeLog `json:"handshakes,omitempty"`
+	Held       *HeldLog      `json:"held,omitempty"`
 	// Traffic is the traffic of primary and helpers while the client ran, if the spec asks for it.
 	Traffic []Traffic `json:"traffic,omitempty"`
 	// Virtual is the result of a transfer in virtual time, or of flows. Then only scheme,
@@ -111,7 +114,12 @@ func Run(ctx context.Context, p RunSpec, emit func(Result)) error {
 
 // runInNewLab runs the session in a new lab.
 func (s *session) runInNewLab(ctx context.Context, emit func(Result)) error {
-	return withBenchInNewLab(s.topology, Options{Name: "run", Pcap: s.spec.Pcap}, s.spec.Seed, func(b *Bench) error {
+	options, done, err := s.captureHeaders(Options{Name: "run", Pcap: s.spec.Pcap})
+	if err != nil {
+		return err
+	}
+	defer done()
+	return withBenchInNewLab(s.topology, options, s.spec.Seed, func(b *Bench) error {
 		for _, w := range b.Lab.Warnings {
 			fmt.Fprintln(os.Stderr, "warning:", w)
 		}
@@ -324,9 +332,9 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 		starved()
 		return err
 	}
-	stopReports := s.startReports(ctx, b, t)
+	stopReports, heldLog := s.startReports(ctx, b, t), s.sampleHeld(ctx, b, t)
 	clientErr := s.runTransferClient(b, t, c, before)
-	r.Starved = starved()
+	r.Starved, r.Held = starved(), heldLog()
 	if err := stopReports(); err != nil && clientErr == nil {
 		clientErr = fmt.Errorf("report the cells of links: %w", err)
 	}
@@ -350,10 +358,11 @@ func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *
 	if r.Pings, err = pinged(); err != nil {
 		return fmt.Errorf("pings: %w", err)
 	}
-	if err := s.recordTraffic(b, r); err != nil {
+	if err := cmp.Or(s.recordTraffic(b, r), s.readHandshakes(b, begin, r), s.readHeld(b, begin, r)); err != nil {
 		return err
 	}
-	r.Disturbed = after.Lateness.isDisturbed(took, len(s.spec.At) > 0) || s.starvedTooLong(r.Starved)
+	captureLost := after.PcapLost > before.PcapLost && s.captures != ""
+	r.Disturbed = captureLost || after.Lateness.isDisturbed(took, len(s.spec.At) > 0) || s.starvedTooLong(r.Starved)
 	if clientErr == nil {
 		clientErr = s.evaluateClient(ctx, b, t, c, r)
 	}

@@ -58,6 +58,9 @@ type RunSpec struct {
 	// Traffic records all packets of primary and helpers in each result; with a Length in coarse
 	// steps.
 	Traffic bool
+	// Handshakes records what it took to set up the primary's connections, Held how many bytes waited for
+	// earlier ones in a download over Multipath TCP or mpbond.
+	Handshakes, Held bool
 	// Ping sends a small packet in each such interval over each shaped link between primary and
 	// server, there and back, beside the transfer. 0: none.
 	Ping time.Duration
@@ -103,6 +106,7 @@ type session struct {
 	limits   map[string]time.Duration // longest time of a transfer by scheme
 	timeouts map[string]int           // transfers that exceeded the limit, by scheme
 	schemes  map[string]Scheme        // by name in the spec
+	captures string                   // directory of captures of headers; "": none
 }
 
 // newRunSession checks a spec, and that this machine can run it.

@@ -88,10 +88,12 @@ type Cell struct {
 	Items       func(seed uint64, rep int) []unit.Bytes
 	VirtualTime bool
 	// App is the script that transfers play instead. The short form plays its beginning.
-	App     func(seed uint64, rep int) app.Script
-	At      []string      // changes, as in lab.RunSpec
-	Ping    time.Duration // as in lab.RunSpec
-	Schemes []string
+	App  func(seed uint64, rep int) app.Script
+	At   []string      // changes, as in lab.RunSpec
+	Ping time.Duration // as in lab.RunSpec
+	// Handshakes and Held are as in lab.RunSpec.
+	Handshakes, Held bool
+	Schemes          []string
 	// Reports returns the reports of modems beside each transfer, as in lab.RunSpec; nil: there are none.
 	Reports func(seed uint64) []lab.CellReport
 	// Published is the published values of the row's first metric by scheme.
@@ -245,8 +247,8 @@ func PublishedRows(set radio.Set) (all []Row) {
 		all = append(all, r(set))
 	}
 	return slices.Concat(all, phoneRows(set), []Row{rowS9Counts(set), rowS10Browser(set), rowS11HoldOut(set),
-		rowS12Forecasts(set), rowH0Handoffs(), rowH1SmallFiles(), rowH2MeanRates(), rowH4Balance(), rowH7Forecasts(),
-		rowH8Drives(), rowH9WrongHints()})
+		rowS12Forecasts(set), rowH0Handoffs(), rowH1SmallFiles(), rowH2MeanRates(), rowH3Handshakes(), rowH4Balance(),
+		rowH5Held(), rowH6Detection(), rowH7Forecasts(), rowH8Drives(), rowH9WrongHints()})
 }
 
 // Names of groups of rows: the published ones, those of the bench, those of random networks, those
@@ -373,6 +375,7 @@ func (r Row) buildCellRunSpec(c Cell, o Options) (p lab.RunSpec, err error) {
 	p = lab.RunSpec{Schemes: c.Schemes, Size: c.Size, Streams: max(1, c.Streams), Seed: o.Seed, At: c.At,
 		Upload: c.Upload, Unchecked: c.Unchecked, Objects: c.Objects,
 		Length: c.Length, Stride: c.Stride, RepsByScheme: c.RepsByScheme, Video: c.Video, Ping: c.Ping,
+		Handshakes: c.Handshakes, Held: c.Held,
 		Traffic: r.needsPackets() || c.Name == r.Shown}
 	if c.Reports != nil {
 		p.Reports = c.Reports(o.Seed)

@@ -247,3 +247,23 @@ func TestCellReports(t *testing.T) {
 		t.Errorf("%d of %d reports pass to the lab, %v", len(p.Reports), len(reports), err)
 	}
 }
+
+// handshakes returns the handshakes of a cell that counts them, none of them delayed.
+func handshakes(c Cell) *lab.HandshakeLog {
+	if !c.Handshakes {
+		return nil
+	}
+	log := &lab.HandshakeLog{Packets: 6}
+	for i := range 50 {
+		log.Connections = append(log.Connections, lab.ConnectionHandshake{At: float64(3 * i), Packets: 6, Took: 0.2})
+	}
+	return log
+}
+
+// held returns the held bytes of a cell that has them.
+func held(c Cell, t float64) *lab.HeldLog {
+	if !c.Held {
+		return nil
+	}
+	return &lab.HeldLog{Step: 0.1, Bytes: []unit.Bytes{0, unit.Bytes(t * 1e6), 0}}
+}

@@ -122,3 +122,79 @@ func TestLinkOutages(t *testing.T) {
 		}
 	}
 }
+
+// TestDownloadOverStalls: a download notices stalls of its links, and when they end.
+func TestDownloadOverStalls(t *testing.T) {
+	n, noticed, notBack, alarms := 0, 0, 0, 0
+	first := firstTrain()
+	for seed := first; seed < first+6; seed++ {
+		train := NewTrain(seed, vary.HighSpeedTrain, 2*time.Minute)
+		rep, failed := train.DownloadOverStalls("auto", nil)
+		if failed != "" || rep.Took < time.Minute {
+			t.Fatalf("seed %d: %+v; %s", seed, rep, failed)
+		}
+		alarms += rep.FalseAlarms
+		for _, s := range rep.Stalls {
+			n++
+			// No byte can be there and back before a round trip of the link is over.
+			if least := 2 * trainDelays[s.Path]; s.End-s.From < LeastStall || s.Back < least {
+				t.Errorf("seed %d: %+v: it is too short, or back before %v", seed, s, least)
+			}
+			if s.Noticed >= 0 {
+				noticed++
+			}
+			if s.NotBack {
+				notBack++
+			}
+			if s.Gap <= 0 || s.Gap > 3*time.Second {
+				t.Errorf("seed %d: %+v: the gap at the app", seed, s)
+			}
+		}
+	}
+	t.Logf("seeds from %d: %d stalls, of these %d noticed, %d without an end; %d false alarms", first, n, noticed,
+		notBack, alarms)
+	if n < 10 || 3*noticed < n || 10*notBack > 2*n || alarms > 20*n {
+		t.Error("that is not plausible")
+	}
+}
+
+// TestWatchedPath: a subflow is busy while bytes are in flight, and back when bytes sent since then arrived.
+func TestWatchedPath(t *testing.T) {
+	w := &watchedPath{given: []sentUntil{{10, 100}, {20, 200}, {50, 300}, {60, 400}},
+		acked: []sentUntil{{15, 100}, {40, 200}, {55, 200}, {70, 300}}}
+	for at, want := range map[time.Duration]bool{0: false, 10: true, 15: false, 30: true, 40: false, 55: true} {
+		if w.isBusyAt(at) != want {
+			t.Errorf("at %d: busy %v", at, !want)
+		}
+	}
+	for _, c := range []struct {
+		at, limit, want time.Duration
+		ok              bool
+	}{{0, 100, 15, true}, {45, 100, 25, true}, {45, 70, 0, false}, {55, 100, 0, false}, {65, 100, 0, false}} {
+		if got, ok := w.backAfter(c.at, c.limit); got != c.want || ok != c.ok {
+			t.Errorf("%d to %d: %d, %v", c.at, c.limit, got, ok)
+		}
+	}
+}
+
+// TestStallsOf: a stall is where a link has no rate, or loses all packets.
+func TestStallsOf(t *testing.T) {
+	at := func(d time.Duration) time.Duration { return startAt + d }
+	l := Link{Rates: []RateStep{{0, 5}, {at(time.Second), 0}, {at(2 * time.Second), 5}, {at(9 * time.Second), 0}},
+		Outages: []Outage{{at(2 * time.Second), at(3 * time.Second)}, {at(5 * time.Second), at(6 * time.Second)}}}
+	want := []Outage{{time.Second, 3 * time.Second}, {5 * time.Second, 6 * time.Second}}
+	if got := stallsOf(l); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestLongestGap: a gap counts if it overlaps the time.
+func TestLongestGap(t *testing.T) {
+	times := []time.Duration{0, 10, 30, 31, 90}
+	for _, c := range []struct{ from, to, want time.Duration }{{12, 20, 20}, {10, 31, 20}, {31, 40, 59}, {0, 5, 10},
+		{90, 100, 0}, {95, 100, 0}} {
+		if got := longestGap(times, c.from, c.to); got != c.want {
+			t.Errorf("%d to %d: %d, want %d", c.from, c.to, got, c.want)
+		}
+	}
+}
