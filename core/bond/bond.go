@@ -243,7 +243,9 @@ func (b *Bond) ObserveLocalHop(id wire.SubflowID, now time.Time, h estimate.Hop)
 		return
 	}
 	h = p.est.FillBlindHop(h)
-	if h.Acked != p.est.LocalHop().Acked || h.Queue == 0 {
+	acknowledged := h.Acked != p.est.LocalHop().Acked
+	p.progress.addSample(now, h.Queue > 0, acknowledged)
+	if acknowledged || h.Queue == 0 {
 		p.lastHopProgress = now
 	}
 	p.est.AddLocalSample(now, h)

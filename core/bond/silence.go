@@ -4,6 +4,7 @@ package bond
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"mpbond/link/estimate"
@@ -73,10 +74,55 @@ func (d *silenceDetector) detectStall(p *subflow, now time.Time) stall {
 	switch {
 	case p.inFlight.len() > 0 && since > limit && (d.lastAck.Sub(p.lastProgress) > limit || since > 2*limit):
 		return allStalled
-	case h.Queue > 0 && now.Sub(p.lastHopProgress) > hopSilenceLimit(h)+hopApart:
+	case h.Queue > 0 && now.Sub(p.lastHopProgress) > p.hopLimit(h, now)+hopApart:
 		return hopStalled
 	}
 	return notStalled
+}
+
+// hopProgress measures how regularly a hop acknowledges bytes. The zero value has seen nothing.
+type hopProgress struct {
+	busySince time.Time     // since then bytes are in flight; zero: none are
+	last      time.Time     // when the last bytes were acknowledged
+	gap       time.Duration // the longest time between two acknowledgements of late
+}
+
+const (
+	// gapMemory is how long a gap counts: it fades by a factor of e in this time.
+	gapMemory = 2 * time.Second
+	// silentGaps is how many times the longest gap a silence takes.
+	silentGaps = 3
+)
+
+// addSample takes a sample of the hop, which has acknowledged more or not.
+func (g *hopProgress) addSample(now time.Time, isBusy, acknowledged bool) {
+	switch {
+	case !isBusy:
+		g.busySince = time.Time{}
+	case g.busySince.IsZero():
+		g.busySince, g.last = now, now
+	case acknowledged:
+		since := now.Sub(g.last)
+		g.gap = max(since, time.Duration(float64(g.gap)*math.Exp(-float64(since)/float64(gapMemory))))
+		g.last = now
+	}
+}
+
+// limitFor returns how long the hop may acknowledge nothing. That is the limit by its round trips, which a
+// long queue makes long, until it has been busy for twice that. Then it is a few of its gaps.
+func (g *hopProgress) limitFor(byRoundTrips time.Duration) time.Duration {
+	if g.busySince.IsZero() || g.last.Sub(g.busySince) < 2*byRoundTrips {
+		return byRoundTrips
+	}
+	return min(byRoundTrips, max(minSilence, silentGaps*g.gap))
+}
+
+// discountPause moves the times by a pause of this process.
+func (g *hopProgress) discountPause(pause time.Duration) {
+	g.last = g.last.Add(pause)
+	if !g.busySince.IsZero() {
+		g.busySince = g.busySince.Add(pause)
+	}
 }
 
 // silenceChange is the result of updateSubflow.
@@ -137,11 +183,22 @@ func hopSilenceLimit(h estimate.Hop) time.Duration {
 	return min(max(minSilence, h.SRTT+4*h.RTTVar), max(maxSilence, 2*min(h.MinRTT, maxRTT)))
 }
 
+// hopLimit returns how long the sending hop may acknowledge nothing. It is less than its round trips if it used
+// to acknowledge more often, and the oldest bytes in flight should have arrived.
+func (p *subflow) hopLimit(h estimate.Hop, now time.Time) time.Duration {
+	limit := hopSilenceLimit(h)
+	if p.est.IsOverdue(now) {
+		limit = p.progress.limitFor(limit)
+	}
+	return limit
+}
+
 // discountPause moves all times by a pause of this process: a subflow is not silent because of it.
 func (d *silenceDetector) discountPause(pause time.Duration) {
 	for _, p := range d.subflows.list {
 		p.lastProgress = p.lastProgress.Add(pause)
 		p.lastHopProgress = p.lastHopProgress.Add(pause)
+		p.progress.discountPause(pause)
 		p.est.OnPause(pause)
 	}
 }

@@ -41,6 +41,53 @@ func TestSilenceLimit(t *testing.T) {
 	}
 }
 
+// TestHopProgress: a hop that acknowledges often is silent sooner than its round trips say, once it has been
+// busy for long enough.
+func TestHopProgress(t *testing.T) {
+	const ms = time.Millisecond
+	const byRoundTrips = 800 * ms
+	for _, c := range []struct {
+		name   string
+		busy   time.Duration // how long it has been
+		every  time.Duration // acknowledgements
+		before time.Duration // one longer gap, long before the last one
+		want   time.Duration
+	}{
+		{"often", 4 * time.Second, 10 * ms, 0, minSilence},
+		{"not for long", time.Second, 10 * ms, 0, byRoundTrips},
+		{"seldom", 4 * time.Second, 100 * ms, 0, 300 * ms},
+		{"once a round trip", 4 * time.Second, 400 * ms, 0, byRoundTrips},
+		{"one longer gap", 4 * time.Second, 10 * ms, 500 * ms, 0}, // between both
+		{"long ago", 20 * time.Second, 10 * ms, 500 * ms, minSilence},
+	} {
+		var g hopProgress
+		now := start
+		g.addSample(now, true, false)
+		if c.before > 0 {
+			now = now.Add(c.before)
+			g.addSample(now, true, true)
+		}
+		for ; now.Sub(start) < c.busy; g.addSample(now, true, true) {
+			for range 4 {
+				now = now.Add(c.every / 4)
+				g.addSample(now, true, false)
+			}
+		}
+		got := g.limitFor(byRoundTrips)
+		if c.want > 0 && (got < c.want || got > c.want+c.want/20) || c.want == 0 && (got <= minSilence || got >= byRoundTrips) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+		g.discountPause(time.Minute)
+		if after := g.limitFor(byRoundTrips); after != got || !g.last.Equal(now.Add(time.Minute)) {
+			t.Errorf("%s: after a pause of this process %v", c.name, after)
+		}
+		g.addSample(now, false, false)
+		if idle := g.limitFor(byRoundTrips); idle != byRoundTrips {
+			t.Errorf("%s, then idle: %v", c.name, idle)
+		}
+	}
+}
+
 func TestStalls(t *testing.T) {
 	for _, c := range []struct {
 		name    string

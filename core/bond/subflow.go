@@ -30,6 +30,7 @@ type subflow struct {
 
 	lastProgress    time.Time // of acknowledgements, or when something was first in flight
 	lastHopProgress time.Time // of the sending hop's own acknowledgements
+	progress        hopProgress
 	silentSince     time.Time // zero if it is not silent
 	stalledSince    time.Time // as silentSince, also while no other subflow is alive
 	// The last stall: when it had made its last progress before, and when it was seen to go on.
