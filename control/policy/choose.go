@@ -365,6 +365,9 @@ func (s *Subflow) totalDelay() time.Duration {
 	return s.Delay + radioEnergies[s.Radio].wakeDelay(s.QuietFor)
 }
 
+// WakeDelay returns how long the first packet over the subflow waits until its radio is awake.
+func (s *Subflow) WakeDelay() time.Duration { return radioEnergies[s.Radio].wakeDelay(s.QuietFor) }
+
 // IsAsleep reports whether the first packet over the subflow has to wake a radio.
 func (s *Subflow) IsAsleep() bool {
 	e := radioEnergies[s.Radio]

@@ -170,7 +170,8 @@ func (b *Bond) connectParts() {
 		b.filter.reports = &b.control
 	}
 	b.acks = ackClock{subflows: &b.subflows, timer: &b.timer}
-	b.silence = silenceDetector{subflows: &b.subflows, timer: &b.timer, opensStreams: b.cfg.OpensStreams}
+	b.silence = silenceDetector{subflows: &b.subflows, filter: &b.filter, timer: &b.timer,
+		opensStreams: b.cfg.OpensStreams}
 	b.buffers = bufferLimits{memory: &b.memory, metaBuffer: b.cfg.MetaBuffer, maxBuffered: b.cfg.MaxBuffered,
 		firstWindow: initialWindow(!b.cfg.OpensStreams)}
 	b.backlog.classes = &b.classes

@@ -124,6 +124,28 @@ func (f *subflowFilter) explainedReason(perm *permission, now time.Time) string 
 	return a.reason
 }
 
+// wakeDelayOfOthers returns after which time at the earliest a radio other than that of p is awake, if it is
+// woken now; 0 if one is, or has not to be.
+func (f *subflowFilter) wakeDelayOfOthers(p *subflow, now time.Time) (least time.Duration) {
+	w, ok := f.guide.(Waker)
+	if !ok {
+		return 0
+	}
+	for _, q := range f.subflows.list {
+		if q == p || q.isSilent() {
+			continue
+		}
+		d := w.WakeDelay(q.guideView(now))
+		if d == 0 {
+			return 0
+		}
+		if least == 0 || d < least {
+			least = d
+		}
+	}
+	return least
+}
+
 // guideView returns the subflow as a guide sees it, without InUse.
 func (p *subflow) guideView(now time.Time) GuideSubflow {
 	n := p.est.EstimateAt(now)

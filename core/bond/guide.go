@@ -30,6 +30,13 @@ type Explainer interface {
 	Explain(list []GuideSubflow, d Demand) string
 }
 
+// Waker is a Guide that knows which radios sleep.
+type Waker interface {
+	// WakeDelay returns how long the first packet over a subflow waits until its radio is awake; 0 if that is
+	// awake already, or there is none.
+	WakeDelay(p GuideSubflow) time.Duration
+}
+
 // GuideSubflow is a subflow as a Guide sees it.
 type GuideSubflow struct {
 	ID    wire.SubflowID

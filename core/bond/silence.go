@@ -35,6 +35,7 @@ const (
 // subflows. Its owner reinjects the bytes of silent subflows. Not safe for concurrent use.
 type silenceDetector struct {
 	subflows     *subflowTable
+	filter       *subflowFilter
 	timer        *wakeTimer
 	opensStreams bool // this end opens streams, and can open subflows
 
@@ -154,6 +155,11 @@ func (d *silenceDetector) updateSubflow(p *subflow, now time.Time) (c silenceCha
 	}
 	d.lastStalled = now
 	if !d.subflows.hasOtherLive(p) {
+		return c
+	}
+	// To wake a radio takes as long as most stalls: it waits for as long again.
+	if wait := d.filter.wakeDelayOfOthers(p, now); now.Sub(p.stalledSince) < wait {
+		d.timer.requestWakeAt(p.stalledSince.Add(wait))
 		return c
 	}
 	if !p.isSilent() {

@@ -14,7 +14,7 @@ import (
 // newSilence returns a detector over two subflows with round trips of 50 ms, which have made
 // progress at start.
 func newSilence() (*silenceDetector, *subflow, *subflow) {
-	d := &silenceDetector{subflows: &subflowTable{}, timer: &wakeTimer{}, opensStreams: true}
+	d := &silenceDetector{subflows: &subflowTable{}, filter: &subflowFilter{}, timer: &wakeTimer{}, opensStreams: true}
 	for id := range wire.SubflowID(2) {
 		p := &subflow{id: id + 1, lastProgress: start, lastHopProgress: start}
 		sampleRTT(p, 50*time.Millisecond)
@@ -88,6 +88,42 @@ func TestHopProgress(t *testing.T) {
 		g.addSample(now, false, false)
 		if idle := g.limitFor(byRoundTrips); idle != byRoundTrips {
 			t.Errorf("%s, then idle: %v", c.name, idle)
+		}
+	}
+}
+
+// sleepingGuide is a Guide to which the radio of one subflow sleeps.
+type sleepingGuide struct{ asleep wire.SubflowID }
+
+func (sleepingGuide) AllowSubflows([]GuideSubflow, Demand) string { return "test" }
+
+func (g sleepingGuide) WakeDelay(p GuideSubflow) time.Duration {
+	if p.ID == g.asleep {
+		return 260 * time.Millisecond
+	}
+	return 0
+}
+
+// TestSilenceWakesNoRadio: while the only other radio sleeps, a stall must last for as long again as that
+// takes to wake until the subflow is silent.
+func TestSilenceWakesNoRadio(t *testing.T) {
+	for asleep, wait := range map[wire.SubflowID]time.Duration{1: 0, 2: 260 * time.Millisecond} {
+		d, p, _ := newSilence()
+		d.filter = &subflowFilter{subflows: d.subflows, guide: sleepingGuide{asleep}}
+		d.lastAck = start.Add(time.Hour)
+		p.inFlight.pushSentFrame(sentFrame{end: 1})
+		noticed := start.Add(minSilence + time.Millisecond)
+		d.updateSubflow(p, noticed)
+		if p.isSilent() != (wait == 0) || p.stalledSince != noticed {
+			t.Errorf("subflow %d sleeps: silent %v at once", asleep, p.isSilent())
+		}
+		if wait > 0 {
+			if d.updateSubflow(p, noticed.Add(wait-1)); p.isSilent() {
+				t.Error("it is silent too soon")
+			}
+			if c := d.updateSubflow(p, noticed.Add(wait)); !c.began || !c.recall {
+				t.Errorf("it is not silent in time: %+v", c)
+			}
 		}
 	}
 }

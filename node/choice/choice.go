@@ -24,7 +24,10 @@ type ByPolicy struct {
 	candidates []policy.Subflow
 }
 
-var _ endpoint.Guide = (*ByPolicy)(nil)
+var (
+	_ endpoint.Guide = (*ByPolicy)(nil)
+	_ endpoint.Waker = (*ByPolicy)(nil)
+)
 
 // Costs implements endpoint.Guide.
 func (*ByPolicy) Costs(t wire.Terms) bool {
@@ -42,6 +45,12 @@ func (p *ByPolicy) AllowSubflows(list []endpoint.Candidate, d bond.Demand) strin
 		list[i].Allowed = p.candidates[i].Allowed
 	}
 	return reason
+}
+
+// WakeDelay implements endpoint.Waker.
+func (*ByPolicy) WakeDelay(c endpoint.Candidate) time.Duration {
+	s := PolicySubflow(c)
+	return s.WakeDelay()
 }
 
 // policyDemand returns a demand as package policy sees it.

@@ -26,6 +26,11 @@ type Explainer interface {
 	Explain(list []Candidate, d bond.Demand) string
 }
 
+// Waker is a Guide that knows which radios sleep, as bond.Waker does.
+type Waker interface {
+	WakeDelay(c Candidate) time.Duration
+}
+
 // Candidate is a subflow that a Guide considers.
 type Candidate struct {
 	bond.GuideSubflow
@@ -79,6 +84,16 @@ func (g *bondGuide) Explain(subflows []bond.GuideSubflow, d bond.Demand) string 
 		return e.Explain(g.appendCandidates(nil, subflows), d)
 	}
 	return ""
+}
+
+// WakeDelay implements bond.Waker.
+func (g *bondGuide) WakeDelay(p bond.GuideSubflow) time.Duration {
+	w, ok := g.guide.(Waker)
+	if !ok {
+		return 0
+	}
+	g.list = g.appendCandidates(g.list[:0], []bond.GuideSubflow{p})
+	return w.WakeDelay(g.list[0])
 }
 
 // appendCandidates appends subflows with their terms to list.
