@@ -24,7 +24,7 @@ const (
 
 // cellReader reads what modems know of their cells. Its methods are called by one goroutine at a time.
 type cellReader interface {
-	// readCells returns the cells by interface. It takes a second at most.
+	// readCells returns the cells by interface. It takes a second or two at most.
 	readCells() map[string]estimate.CellSignal
 	// stopReadingCells undoes what readCells has changed about modems.
 	stopReadingCells()
@@ -82,8 +82,8 @@ func (k *Keeper) hasOtherReport(iface string, own, now time.Time) bool {
 
 // modemState is what is kept about a modem.
 type modemState struct {
-	// What it refuses, to this program or at all: to list cells, to change the interval of its signals, and to
-	// name its cell.
+	// Calls that the modem refuses, until mpbond starts again: to list cells, to change the interval of its
+	// signals, and to name its cell.
 	noCellInfo, noSetup, noLocation bool
 	lateAnswers                     int // in a row, of lists of cells
 	// isSetUp reports that the interval of its signals was changed. Before, it was interval seconds, 0 for never.
@@ -133,11 +133,11 @@ func (b *Bus) readCells() map[string]estimate.CellSignal {
 			m = &modemState{}
 			b.modems[path] = m
 		}
-		s := b.readListedCells(ctx, path, m)
+		s, isListed := b.readListedCells(path, m)
 		if !estimate.IsRSRP(s.RSRP) {
 			s.RSRP = b.readSignal(ctx, path, m, o[mm+".Modem.Signal"])
 		}
-		if s.Cell == "" {
+		if s.Cell == "" && (isListed || m.noCellInfo) { // otherwise two names of a cell would look like a handoff
 			s.Cell = b.readLocation(ctx, path, m, o[mm+".Modem.Location"])
 		}
 		if s.At = time.Now(); s.Cell == "" && !estimate.IsRSRP(s.RSRP) {
@@ -156,8 +156,8 @@ func (b *Bus) stopReadingCells() {
 	defer cancel()
 	for path, m := range b.modems {
 		if m.isSetUp {
-			_ = b.callModem(ctx, path, ".Modem.Signal.Setup", m.interval).Err // it may be gone
-			m.isSetUp = false
+			err := b.callModem(ctx, path, ".Modem.Signal.Setup", m.interval).Err
+			m.isSetUp = err != nil && !isRefusal(err) // then the next call tries again
 		}
 	}
 }
@@ -179,11 +179,13 @@ const maxLateAnswers = 3
 // readListedCells returns the serving cell of a modem and the strongest other one, as far as the modem lists
 // cells (GetCellInfo, since ModemManager 1.20). With several serving cells, as in carrier aggregation or
 // with 5G beside LTE, the primary one of LTE counts: its handoff moves all of them.
-func (b *Bus) readListedCells(ctx context.Context, path dbus.ObjectPath, m *modemState) (s estimate.CellSignal) {
+//
+// ok is false if the modem has not answered.
+func (b *Bus) readListedCells(path dbus.ObjectPath, m *modemState) (s estimate.CellSignal, ok bool) {
 	if m.noCellInfo {
-		return s
+		return s, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout/2) // the rest is for other questions
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout/2)
 	defer cancel()
 	var cells []map[string]dbus.Variant
 	err := b.callModem(ctx, path, ".Modem.GetCellInfo").Store(&cells)
@@ -194,11 +196,11 @@ func (b *Bus) readListedCells(ctx context.Context, path dbus.ObjectPath, m *mode
 		b.log.Info("modem lists no cells", "modem", path, "err", err)
 	}
 	if err != nil {
-		return s
+		return s, false
 	}
 	serving := servingCell(cells)
 	if serving == nil {
-		return s
+		return s, true
 	}
 	s.RSRP = dbusProperty[float64](serving, "rsrp")
 	if id := dbusProperty[string](serving, "ci"); id != "" {
@@ -212,7 +214,7 @@ func (b *Bus) readListedCells(ctx context.Context, path dbus.ObjectPath, m *mode
 			s.Neighbour = p
 		}
 	}
-	return s
+	return s, true
 }
 
 // servingCell returns the serving cell that counts; nil if there is none.
@@ -246,7 +248,7 @@ func isRefusal(err error) bool {
 		".UnknownInterface", ".AccessDenied"}, func(end string) bool { return strings.HasSuffix(e.Name, end) })
 }
 
-// readSignal returns the RSRP that a modem signals, 0 if it does not. It lets it do so each second.
+// readSignal returns the RSRP that a modem signals, 0 if it does not. It sets the modem's interval to a second.
 func (b *Bus) readSignal(ctx context.Context, path dbus.ObjectPath, m *modemState, signal properties) float64 {
 	const each = uint32(cellInterval / time.Second)
 	rate := dbusProperty[uint32](signal, "Rate")

@@ -124,10 +124,10 @@ func (f *subflowFilter) explainedReason(perm *permission, now time.Time) string 
 	return a.reason
 }
 
-// wakeDelayOfOthers returns after which time at the earliest a radio other than that of p is awake, if it is
-// woken now; 0 if one is, or has not to be.
+// wakeDelayOfOthers returns the least wake delay of the live subflows other than p; 0 if a radio is awake, or
+// none is needed.
 func (f *subflowFilter) wakeDelayOfOthers(p *subflow, now time.Time) (least time.Duration) {
-	w, ok := f.guide.(Waker)
+	w, ok := f.guide.(WakeDelayer)
 	if !ok {
 		return 0
 	}

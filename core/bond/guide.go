@@ -30,8 +30,8 @@ type Explainer interface {
 	Explain(list []GuideSubflow, d Demand) string
 }
 
-// Waker is a Guide that knows which radios sleep.
-type Waker interface {
+// WakeDelayer is a Guide that reports wake delays of radios.
+type WakeDelayer interface {
 	// WakeDelay returns how long the first packet over a subflow waits until its radio is awake; 0 if that is
 	// awake already, or there is none.
 	WakeDelay(p GuideSubflow) time.Duration

@@ -85,7 +85,7 @@ func (d *silenceDetector) detectStall(p *subflow, now time.Time) stall {
 type hopProgress struct {
 	busySince time.Time     // since then bytes are in flight; zero: none are
 	last      time.Time     // when the last bytes were acknowledged
-	gap       time.Duration // the longest time between two acknowledgements of late
+	gap       time.Duration // the longest time between two acknowledgements recently
 }
 
 const (
@@ -116,14 +116,6 @@ func (g *hopProgress) limitFor(byRoundTrips time.Duration) time.Duration {
 		return byRoundTrips
 	}
 	return min(byRoundTrips, max(minSilence, silentGaps*g.gap))
-}
-
-// discountPause moves the times by a pause of this process.
-func (g *hopProgress) discountPause(pause time.Duration) {
-	g.last = g.last.Add(pause)
-	if !g.busySince.IsZero() {
-		g.busySince = g.busySince.Add(pause)
-	}
 }
 
 // silenceChange is the result of updateSubflow.
@@ -189,11 +181,12 @@ func hopSilenceLimit(h estimate.Hop) time.Duration {
 	return min(max(minSilence, h.SRTT+4*h.RTTVar), max(maxSilence, 2*min(h.MinRTT, maxRTT)))
 }
 
-// hopLimit returns how long the sending hop may acknowledge nothing. It is less than its round trips if it used
-// to acknowledge more often, and the oldest bytes in flight should have arrived.
+// hopLimit returns how long the sending hop may acknowledge nothing. It is less than its round trips if it
+// acknowledged more often before, and the acknowledgement of the oldest bytes in flight is late. Of a blind hop
+// only the acknowledgements of the bond are known, which come over other subflows too.
 func (p *subflow) hopLimit(h estimate.Hop, now time.Time) time.Duration {
 	limit := hopSilenceLimit(h)
-	if p.est.IsOverdue(now) {
+	if !h.Blind && p.est.IsOverdue(now) {
 		limit = p.progress.limitFor(limit)
 	}
 	return limit
@@ -204,7 +197,7 @@ func (d *silenceDetector) discountPause(pause time.Duration) {
 	for _, p := range d.subflows.list {
 		p.lastProgress = p.lastProgress.Add(pause)
 		p.lastHopProgress = p.lastHopProgress.Add(pause)
-		p.progress.discountPause(pause)
+		p.progress = hopProgress{} // what was acknowledged in the pause came at unknown times
 		p.est.OnPause(pause)
 	}
 }
@@ -250,7 +243,8 @@ func (d *silenceDetector) markQuietProbes(now time.Time) {
 	}
 	var newestStall time.Time
 	for _, p := range d.subflows.list {
-		if p.stalledSince.After(newestStall) {
+		isWaiting := !p.isSilent() && d.subflows.hasOtherLive(p) // a probe would wake the radio
+		if p.stalledSince.After(newestStall) && !isWaiting {
 			newestStall = p.stalledSince
 		}
 	}

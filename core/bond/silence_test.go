@@ -81,10 +81,6 @@ func TestHopProgress(t *testing.T) {
 		if got < least || got > most {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
-		g.discountPause(time.Minute)
-		if after := g.limitFor(byRoundTrips); after != got || !g.last.Equal(now.Add(time.Minute)) {
-			t.Errorf("%s: after a pause of this process %v", c.name, after)
-		}
 		g.addSample(now, false, false)
 		if idle := g.limitFor(byRoundTrips); idle != byRoundTrips {
 			t.Errorf("%s, then idle: %v", c.name, idle)
@@ -102,6 +98,37 @@ func (g sleepingGuide) WakeDelay(p GuideSubflow) time.Duration {
 		return 260 * time.Millisecond
 	}
 	return 0
+}
+
+// TestPauseForgetsRhythm: after a pause of this process a hop has no rhythm.
+func TestPauseForgetsRhythm(t *testing.T) {
+	d, p, _ := newSilence()
+	p.progress = hopProgress{busySince: start, last: start.Add(time.Hour), gap: time.Millisecond}
+	d.discountPause(time.Minute)
+	if got := p.progress.limitFor(time.Second); got != time.Second {
+		t.Errorf("the limit is %v", got)
+	}
+}
+
+// TestWaitProbesNoOther: while a stall may be over before another radio is awake, no probe wakes that.
+func TestWaitProbesNoOther(t *testing.T) {
+	for asleep, want := range map[wire.SubflowID]bool{1: true, 2: false} {
+		d, p, q := newSilence()
+		d.filter = &subflowFilter{subflows: d.subflows, guide: sleepingGuide{asleep}}
+		d.lastAck = start.Add(time.Hour)
+		p.inFlight.pushSentFrame(sentFrame{end: 1})
+		now := start.Add(minSilence + time.Millisecond)
+		q.lastData = start.Add(-time.Hour)
+		d.updateSubflow(p, now)
+		if d.markQuietProbes(now); q.probeDue != want {
+			t.Errorf("subflow %d sleeps: the other one is probed at once: %v", asleep, q.probeDue)
+		}
+		now = now.Add(time.Second)
+		d.updateSubflow(p, now)
+		if d.markQuietProbes(now); !q.probeDue {
+			t.Errorf("subflow %d sleeps: the other one is never probed", asleep)
+		}
+	}
 }
 
 // TestSilenceWakesNoRadio: while the only other radio sleeps, a stall must last for as long again as that

@@ -83,7 +83,7 @@ func (p *subflow) isSilent() bool { return !p.silentSince.IsZero() }
 // schedulerView returns the subflow as a scheduler sees it.
 func (p *subflow) schedulerView(n estimate.Estimate, now time.Time) sched.Subflow {
 	h := p.est.LocalHop()
-	doubtful := h.Queue > 0 && now.Sub(p.lastHopProgress) > hopSilenceLimit(h)/2
+	doubtful := h.Queue > 0 && now.Sub(p.lastHopProgress) > p.hopLimit(h, now)/2
 	return sched.Subflow{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, PastPAD: n.PastPAD,
 		Forecast: n.Forecast, HalfArrives: n.HalfArrives, FarQueueTime: n.FarQueueTime, SRTT: h.SRTT, MinRTT: 2 * n.OWD,
 		Th: n.Th, DoublingTime: n.DoublingTime, Ceiling: n.Ceiling,

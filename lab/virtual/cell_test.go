@@ -364,21 +364,27 @@ func TestDelayLasts(t *testing.T) {
 	for _, x := range []struct {
 		busy  int     // other devices that always have data
 		error float64 // of the reported rates
-	}{{1, 0}, {4, 0}, {0, 0.02}, {1, 0.05}, {1, -0.05}} {
-		name := fmt.Sprintf("%d busy devices, rates %+.0f %%", x.busy, 100*x.error)
+		flows int     // of the device
+	}{{1, 0, 1}, {4, 0, 1}, {0, 0.02, 1}, {1, 0.05, 1}, {1, -0.05, 1}, {0, 0.02, 4}} {
+		name := fmt.Sprintf("%d flows, %d busy devices, rates %+.0f %%", x.flows, x.busy, 100*x.error)
 		v := runSeeds(func(seed uint64) []float64 {
 			c := Default(seed, 1+x.busy)
 			c.Length = 2 * time.Minute
 			for u := 1; u <= x.busy; u++ {
 				c.Flows[u] = Flow{Rate: SteadyRate(200 * unit.Mbps), DelayToLink: 5 * ms}
 			}
+			if x.flows > 1 {
+				c.Flows, c.Users = slices.Repeat(c.Flows[:1], x.flows), make([]int, x.flows)
+			}
 			c.appendChange(func(_ *Cell, flows []Flow) {
-				report := flows[0].Feedback
-				flows[0].Feedback = func(now time.Duration, p *Packet) cc.CellFeedback {
-					f := report(now, p)
-					f.TransportRate = unit.Rate((1 + x.error) * float64(f.TransportRate))
-					f.FairRate = unit.Rate((1 + x.error) * float64(f.FairRate))
-					return f
+				for i := range x.flows {
+					report := flows[i].Feedback
+					flows[i].Feedback = func(now time.Duration, p *Packet) cc.CellFeedback {
+						f := report(now, p)
+						f.TransportRate = unit.Rate((1 + x.error) * float64(f.TransportRate))
+						f.FairRate = unit.Rate((1 + x.error) * float64(f.FairRate))
+						return f
+					}
 				}
 			})
 			r := c.Run("pbe").Flows[0]

@@ -263,10 +263,8 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	return n
 }
 
-// IsOverdue reports whether an acknowledgement is later than the forecast of the oldest segment in flight allows.
-func (p *Subflow) IsOverdue(now time.Time) bool {
-	return p.flight.latenessAt(now, p.EstimateAt(now).OWD+ackSlack) > 0
-}
+// IsOverdue reports whether the acknowledgement of the oldest segment in flight is late.
+func (p *Subflow) IsOverdue(now time.Time) bool { return p.flight.ackLateBy(now) > 0 }
 
 // estimateFarRTT returns the round trip of hop 2, at least what is left of the one end to end.
 func (p *Subflow) estimateFarRTT(h Hop) time.Duration {

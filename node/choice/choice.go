@@ -25,8 +25,8 @@ type ByPolicy struct {
 }
 
 var (
-	_ endpoint.Guide = (*ByPolicy)(nil)
-	_ endpoint.Waker = (*ByPolicy)(nil)
+	_ endpoint.Guide       = (*ByPolicy)(nil)
+	_ endpoint.WakeDelayer = (*ByPolicy)(nil)
 )
 
 // Costs implements endpoint.Guide.
@@ -47,7 +47,7 @@ func (p *ByPolicy) AllowSubflows(list []endpoint.Candidate, d bond.Demand) strin
 	return reason
 }
 
-// WakeDelay implements endpoint.Waker.
+// WakeDelay implements endpoint.WakeDelayer.
 func (*ByPolicy) WakeDelay(c endpoint.Candidate) time.Duration {
 	s := PolicySubflow(c)
 	return s.WakeDelay()

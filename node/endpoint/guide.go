@@ -26,8 +26,8 @@ type Explainer interface {
 	Explain(list []Candidate, d bond.Demand) string
 }
 
-// Waker is a Guide that knows which radios sleep, as bond.Waker does.
-type Waker interface {
+// WakeDelayer is a Guide that reports wake delays of radios, as bond.WakeDelayer does.
+type WakeDelayer interface {
 	WakeDelay(c Candidate) time.Duration
 }
 
@@ -86,9 +86,9 @@ func (g *bondGuide) Explain(subflows []bond.GuideSubflow, d bond.Demand) string 
 	return ""
 }
 
-// WakeDelay implements bond.Waker.
+// WakeDelay implements bond.WakeDelayer.
 func (g *bondGuide) WakeDelay(p bond.GuideSubflow) time.Duration {
-	w, ok := g.guide.(Waker)
+	w, ok := g.guide.(WakeDelayer)
 	if !ok {
 		return 0
 	}

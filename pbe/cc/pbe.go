@@ -194,17 +194,29 @@ func (p *PBE) OnAck(a Ack) {
 	p.activated = a.Cells.Activated
 }
 
-// minRTTProbe is a measurement of RTprop. The zero value is none.
+// minRTTProbe is a measurement of RTprop while the queue leaves. The zero value is none.
 type minRTTProbe struct {
-	until time.Duration // when it ends at the latest; 0: there is none
-	least time.Duration // round trip since it began
+	start    time.Duration
+	deadline time.Duration // when it ends; 0: there is none
+	least    time.Duration // round trip of what was sent since start
+	isOwn    bool          // PBE-CC empties the queue; otherwise the controller that decides does from time to time
 }
+
+const (
+	// pbeMaxProbe bounds a probe: a queue of seconds is not emptied by one.
+	pbeMaxProbe = 2 * time.Second
+	// pbeIdle is the time without acknowledgements after which round trips before say nothing about the queue.
+	pbeIdle = time.Second
+)
 
 // measureMinRTT updates RTprop. It falls at once. It rises only by a probe: then the queue is gone, and the
 // path is longer than before.
 func (p *PBE) measureMinRTT(a Ack) {
 	if a.RTT <= 0 {
 		return
+	}
+	if a.Now-p.lastAckTime > pbeIdle {
+		p.confirmedTime, p.probe = a.Now, minRTTProbe{}
 	}
 	if p.minRTT == 0 || a.RTT <= p.minRTT+pbeMinRTTSlack {
 		p.confirmedTime, p.probe = a.Now, minRTTProbe{}
@@ -213,24 +225,28 @@ func (p *PBE) measureMinRTT(a Ack) {
 		}
 		return
 	}
-	switch q := &p.probe; {
-	case q.until == 0:
-		if a.Now-p.confirmedTime >= pbeMinRTTWindow {
-			// At half the rate a queue takes twice its delay to leave, or longer if others get more meanwhile.
-			*q = minRTTProbe{until: a.Now + 4*(a.RTT-p.minRTT) + 2*a.RTT, least: a.RTT}
-			if !p.isProbing() {
-				q.until += pbeMinRTTWindow // BBR empties the queue
-			}
+	q, isOwn := &p.probe, p.state == Wireless && p.hasFeedback && !p.passive
+	switch {
+	case q.deadline > 0 && q.isOwn != isOwn:
+		*q = minRTTProbe{} // the queue may have stayed
+	case q.deadline == 0 && a.Now-p.confirmedTime >= pbeMinRTTWindow:
+		*q = minRTTProbe{start: a.Now, isOwn: isOwn, deadline: a.Now + 2*a.RTT}
+		if !isOwn {
+			q.deadline += pbeMinRTTWindow
 		}
-	default:
-		if q.least = min(q.least, a.RTT); a.Now >= q.until {
+	case q.deadline > 0 && a.Sent >= q.start:
+		if q.least == 0 || a.RTT < q.least { // the queue still leaves
+			q.least = a.RTT
+			q.deadline = min(max(q.deadline, a.Now+2*a.RTT), q.start+max(pbeMaxProbe, q.deadline-q.start))
+		}
+		if a.Now >= q.deadline {
 			p.minRTT, p.confirmedTime, p.probe = q.least, a.Now, minRTTProbe{}
 		}
 	}
 }
 
-// isProbing reports whether the sender empties the queue to measure RTprop. In the state Internet, BBR does.
-func (p *PBE) isProbing() bool { return p.probe.until > 0 && p.state == Wireless }
+// isProbing reports whether the sender empties the queue to measure RTprop.
+func (p *PBE) isProbing() bool { return p.probe.deadline > 0 && p.probe.isOwn && p.state == Wireless }
 
 // beginApproach starts to grow from a rate to the fair share.
 func (p *PBE) beginApproach(now time.Duration, from unit.Rate) {

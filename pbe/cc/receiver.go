@@ -17,9 +17,9 @@ const (
 	// switchPackets, times the packets of a subframe, is the number of consecutive packets over or
 	// under DelayThreshold that change the state.
 	switchPackets = 6
-	// minDelayWindow is how long the least delay counts. Senders empty the queue each pbeMinRTTWindow; the rest is
-	// for the time that this takes (our choice).
-	minDelayWindow = pbeMinRTTWindow + 2*time.Second
+	// minDelayWindow is how long the least delay counts. Senders empty a queue that stood for pbeMinRTTWindow
+	// (our choice).
+	minDelayWindow = pbeMinRTTWindow + pbeMaxProbe
 )
 
 // Device is the common state of the receivers of one device. It divides the capacity equally among
