@@ -32,7 +32,7 @@ func TestHandoffs(t *testing.T) {
 		t.Errorf("control characters are printed:\n%q", &page)
 	}
 	page.Reset()
-	if err := printHandoffs(&page, api.Handoffs{}, now); err != nil || !strings.Contains(page.String(), "no program has") {
+	if err := printHandoffs(&page, api.Handoffs{}, now); err != nil || !strings.Contains(page.String(), "no cell of a") {
 		t.Errorf("%q, %v", &page, err)
 	}
 	newPairedHome(t)
