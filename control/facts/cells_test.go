@@ -42,15 +42,15 @@ type fakeModem struct {
 	data modemData
 }
 
-// change changes or reads its state.
-func (m *fakeModem) change(f func(d *modemData)) {
+// changeData changes or reads its state.
+func (m *fakeModem) changeData(f func(d *modemData)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f(&m.data)
 }
 
 func (m *fakeModem) GetManagedObjects() (all managedObjects, failed *dbus.Error) {
-	m.change(func(d *modemData) {
+	m.changeData(func(d *modemData) {
 		all = managedObjects{"/sim/0": {mm + ".Sim": {}}}
 		if d.isBroken {
 			failed = dbus.NewError(mm+".Error.Core.Failed", []any{"no"})
@@ -69,7 +69,7 @@ func (m *fakeModem) GetManagedObjects() (all managedObjects, failed *dbus.Error)
 }
 
 func (m *fakeModem) GetCellInfo() (cells []map[string]dbus.Variant, failed *dbus.Error) {
-	m.change(func(d *modemData) {
+	m.changeData(func(d *modemData) {
 		d.asked++
 		if cells = d.cells; d.refusal != "" {
 			failed = dbus.NewError(d.refusal, []any{"no"})
@@ -79,7 +79,7 @@ func (m *fakeModem) GetCellInfo() (cells []map[string]dbus.Variant, failed *dbus
 }
 
 func (m *fakeModem) Setup(rate uint32) (failed *dbus.Error) {
-	m.change(func(d *modemData) {
+	m.changeData(func(d *modemData) {
 		if d.setUps = append(d.setUps, rate); d.fixed {
 			failed = dbus.NewError(mm+".Error.Core.Unauthorized", []any{"no"})
 		} else {
@@ -90,7 +90,7 @@ func (m *fakeModem) Setup(rate uint32) (failed *dbus.Error) {
 }
 
 func (m *fakeModem) GetLocation() (found map[uint32]dbus.Variant, failed *dbus.Error) {
-	m.change(func(d *modemData) {
+	m.changeData(func(d *modemData) {
 		d.located++
 		if found = d.location; d.isPrivate {
 			failed = dbus.NewError(mm+".Error.Core.Unauthorized", []any{"no"})
@@ -185,7 +185,7 @@ func TestReadCells(t *testing.T) {
 			isPrivate: true, location: place("262,02,FFFE,1A2B,5C")}, estimate.CellSignal{RSRP: -99}, nil},
 	} {
 		clear(b.modems)
-		m.change(func(d *modemData) { *d = c.with })
+		m.changeData(func(d *modemData) { *d = c.with })
 		for range 3 {
 			all := b.readCells()
 			got, found := all["wwan0"]
@@ -197,7 +197,7 @@ func TestReadCells(t *testing.T) {
 			}
 		}
 		b.stopReadingCells()
-		m.change(func(d *modemData) {
+		m.changeData(func(d *modemData) {
 			if once := d.refusal != ""; once && d.asked != 1 || !once && d.asked != 3 {
 				t.Errorf("%s: cells were asked for %d times", c.name, d.asked)
 			}
@@ -217,28 +217,28 @@ func TestReadCellsAgain(t *testing.T) {
 	b := newBus(connect(t, addr), time.Millisecond, slog.New(slog.DiscardHandler))
 	defer b.Close()
 	m := exportModem(t, addr)
-	asked := func() (n int) { m.change(func(d *modemData) { n = d.asked }); return n }
-	setUps := func() (all []uint32) { m.change(func(d *modemData) { all = slices.Clone(d.setUps) }); return all }
+	asked := func() (n int) { m.changeData(func(d *modemData) { n = d.asked }); return n }
+	setUps := func() (all []uint32) { m.changeData(func(d *modemData) { all = slices.Clone(d.setUps) }); return all }
 
-	m.change(func(d *modemData) { d.refusal = mm + ".Error.Core.InProgress" }) // that passes
+	m.changeData(func(d *modemData) { d.refusal = mm + ".Error.Core.InProgress" }) // that passes
 	for range 2 {
 		b.readCells()
 	}
 	if asked() != 2 || !slices.Equal(setUps(), []uint32{1}) {
 		t.Errorf("asked %d times, set up with %v", asked(), setUps())
 	}
-	m.change(func(d *modemData) { d.isBroken = true }) // it is asked later, with what is known
+	m.changeData(func(d *modemData) { d.isBroken = true }) // it is asked later, with what is known
 	if all := b.readCells(); len(all) != 0 || len(b.modems) != 1 {
 		t.Errorf("ModemManager fails: %+v, %+v", all, b.modems)
 	}
-	m.change(func(d *modemData) { d.isBroken, d.rate = false, 0 }) // it has begun again
+	m.changeData(func(d *modemData) { d.isBroken, d.rate = false, 0 }) // it has begun again
 	b.readCells()
 	b.stopReadingCells()
 	b.stopReadingCells()
 	if want := []uint32{1, 1, 0}; !slices.Equal(setUps(), want) {
 		t.Errorf("set up with %v, want %v", setUps(), want)
 	}
-	m.change(func(d *modemData) { d.refusal = mm + ".Error.Core.Unsupported" })
+	m.changeData(func(d *modemData) { d.refusal = mm + ".Error.Core.Unsupported" })
 	before := asked()
 	for range 3 {
 		b.readCells()
@@ -247,7 +247,7 @@ func TestReadCellsAgain(t *testing.T) {
 	if n := asked() - before; n != 1 {
 		t.Errorf("asked %d times for what it refuses", n)
 	}
-	m.change(func(d *modemData) { d.isGone = true })
+	m.changeData(func(d *modemData) { d.isGone = true })
 	if all := b.readCells(); len(all) != 0 || len(b.modems) != 0 {
 		t.Errorf("a modem that is gone: %+v, %+v", all, b.modems)
 	}

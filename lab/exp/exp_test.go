@@ -46,7 +46,7 @@ func newData(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 					Devices: map[string]unit.Bytes{"primary": unit.MB, "helper1": unit.MB},
 					Traffic: []lab.Traffic{newTraffic(t), {Node: "helper1", Link: "hs1", Gaps: []int64{0},
 						Sizes: []int32{-1500}}},
-					Handshakes: handshakes(c), Held: held(c, t),
+					Handshakes: newHandshakeLog(c), Held: newHeldLog(c, t),
 					App: appLog(c, rep, t), CPU: appCPU(c, t)})
 			}
 		}

@@ -248,8 +248,8 @@ func TestCellReports(t *testing.T) {
 	}
 }
 
-// handshakes returns the handshakes of a cell that counts them, none of them delayed.
-func handshakes(c Cell) *lab.HandshakeLog {
+// newHandshakeLog returns the handshakes of a cell that counts them, none of them delayed.
+func newHandshakeLog(c Cell) *lab.HandshakeLog {
 	if !c.Handshakes {
 		return nil
 	}
@@ -260,8 +260,8 @@ func handshakes(c Cell) *lab.HandshakeLog {
 	return log
 }
 
-// held returns the held bytes of a cell that has them.
-func held(c Cell, t float64) *lab.HeldLog {
+// newHeldLog returns the held bytes of a cell that has them.
+func newHeldLog(c Cell, t float64) *lab.HeldLog {
 	if !c.Held {
 		return nil
 	}

@@ -107,7 +107,7 @@ func (h *Held) addMapping(s *mappedSubflow, option []byte) {
 		return
 	}
 	low := binary.BigEndian.Uint32(option[at+width-4:])
-	m := mapping{data: h.expand(low), from: binary.BigEndian.Uint32(option[at+width:]),
+	m := mapping{data: h.expandSeq(low), from: binary.BigEndian.Uint32(option[at+width:]),
 		length: uint32(binary.BigEndian.Uint16(option[at+width+4:]))}
 	if m.length == 0 || slices.Contains(s.maps[max(0, len(s.maps)-recentMappings):], m) {
 		return // all that follows, or repeated: each packet of a mapping has it
@@ -117,8 +117,8 @@ func (h *Held) addMapping(s *mappedSubflow, option []byte) {
 	}
 }
 
-// expand returns the data sequence number with these low bits that is nearest to the expected one.
-func (h *Held) expand(low uint32) uint64 { return h.next + uint64(int64(int32(low-uint32(h.next)))) }
+// expandSeq returns the data sequence number with these low bits that is nearest to the expected one.
+func (h *Held) expandSeq(low uint32) uint64 { return h.next + uint64(int64(int32(low-uint32(h.next)))) }
 
 // addBytes adds n bytes of a subflow, of which the first has a relative sequence number.
 func (h *Held) addBytes(s *mappedSubflow, from, n uint32) {

@@ -30,8 +30,8 @@ type segment struct {
 // firstSeqs are the first sequence numbers of both subflows. One wraps around.
 var firstSeqs = [2]uint32{0xfffffff0, 77}
 
-// packet returns the packet of a segment, without its payload.
-func (x segment) packet(t testing.TB) []byte {
+// makePacket returns the packet of a segment, without its payload.
+func (x segment) makePacket(t testing.TB) []byte {
 	t.Helper()
 	own, port, first := ownM, uint16(5000), firstSeqs[0]
 	if x.join {
@@ -94,7 +94,7 @@ func TestHeld(t *testing.T) {
 		{segment{true, 200, 550, 100, 100, false}, 150}, // overlaps it
 		{segment{true, 300, 500, 50, 50, false}, 0},
 	} {
-		if h.AddPacket(c.packet(t)); h.Bytes() != c.want {
+		if h.AddPacket(c.makePacket(t)); h.Bytes() != c.want {
 			t.Errorf("after packet %d %d bytes wait, want %d", i, h.Bytes(), c.want)
 		}
 	}
@@ -130,7 +130,7 @@ func TestHeldProperties(t *testing.T) {
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		h, arrived := newHeld(t), map[uint32]bool{}
 		for _, s := range all {
-			h.AddPacket(s.packet(t))
+			h.AddPacket(s.makePacket(t))
 			arrived[s.at] = true
 			first := uint32(0)
 			for arrived[first] {
@@ -150,12 +150,12 @@ func TestHeldProperties(t *testing.T) {
 }
 
 func FuzzHeld(f *testing.F) {
-	f.Add(segment{true, 0, 300, 100, 100, true}.packet(f))
+	f.Add(segment{true, 0, 300, 100, 100, true}.makePacket(f))
 	f.Add(fakePacket(f, end{web, 80}, end{ownM, 5000}, "SA", capableAnswer(serverKey)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h := newHeld(t)
 		h.AddPacket(b)
-		h.AddPacket(segment{false, 0, 0, 100, 100, false}.packet(t))
+		h.AddPacket(segment{false, 0, 0, 100, 100, false}.makePacket(t))
 		h.Bytes()
 	})
 }
