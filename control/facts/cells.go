@@ -80,7 +80,7 @@ func (k *Keeper) hasOtherReport(iface string, own, now time.Time) bool {
 	return !at.IsZero() && !at.Equal(own) && now.Sub(at) < estimate.SignalLifetime
 }
 
-// modemState is what is kept about a modem.
+// modemState holds what readCells remembers of a modem.
 type modemState struct {
 	// Calls that the modem refuses, until mpbond starts again: to list cells, to change the interval of its
 	// signals, and to name its cell.

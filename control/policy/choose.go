@@ -53,7 +53,7 @@ type Demand struct {
 	// MoreKnown.
 	More      unit.Bytes
 	MoreKnown bool
-	// Repetition is what is expected to follow the message. It adds to the gain of waking a radio.
+	// Repetition holds messages that will probably follow. They add to the gain of waking a radio.
 	Repetition Repetition
 	// SourceRate is the rate at which the app writes the bytes that are not pending yet, if it is slower
 	// than the subflows were so far; 0: it is not known to be.

@@ -70,8 +70,7 @@ type Demand struct {
 	// MoreKnown.
 	More      unit.Bytes
 	MoreKnown bool
-	// Repetition is what is expected to follow the present message: as many messages as there were
-	// already.
+	// Repetition holds messages that will probably follow the present one: as many as there were already.
 	Repetition Repetition
 	// SourceRate is the rate at which the app has written the present message so far, if the subflows
 	// took all of it; 0: unknown, or the subflows are slower.

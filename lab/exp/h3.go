@@ -121,8 +121,8 @@ func (l handshakeList) packets() (all []float64) {
 	return all
 }
 
-// handshakes returns the handshakes of each connection of MPTCP of which the number of carriers with a handoff
-// meanwhile is accepted.
+// handshakes returns the handshakes of MPTCP's connections. It counts the carriers with a handoff during each, and
+// keeps those that accepts wants.
 func (d Data) handshakes(rides railRides, accepts func(carriers int) bool) (all handshakeList) {
 	for _, r := range d.countedResults(h3Cell.name, railLIA) {
 		if r.Handshakes == nil {

@@ -173,31 +173,21 @@ func parseTCP(data []byte) (t *layers.TCP, source, destination netip.AddrPort, o
 	if len(data) == 0 {
 		return nil, source, destination, false
 	}
-	var from, to netip.Addr
-	var content []byte
-	switch data[0] >> 4 {
-	case 4:
-		var ip layers.IPv4
-		if ip.DecodeFromBytes(data, gopacket.NilDecodeFeedback) != nil || ip.Protocol != layers.IPProtocolTCP {
-			return nil, source, destination, false
-		}
-		from, _ = netip.AddrFromSlice(ip.SrcIP)
-		to, _ = netip.AddrFromSlice(ip.DstIP)
-		content = ip.Payload
-	case 6:
-		var ip layers.IPv6
-		if ip.DecodeFromBytes(data, gopacket.NilDecodeFeedback) != nil || ip.NextHeader != layers.IPProtocolTCP {
-			return nil, source, destination, false
-		}
-		from, _ = netip.AddrFromSlice(ip.SrcIP)
-		to, _ = netip.AddrFromSlice(ip.DstIP)
-		content = ip.Payload
-	default:
+	var ip interface {
+		gopacket.NetworkLayer
+		gopacket.DecodingLayer
+	} = &layers.IPv4{}
+	if data[0]>>4 == 6 {
+		ip = &layers.IPv6{}
+	}
+	if ip.DecodeFromBytes(data, gopacket.NilDecodeFeedback) != nil || ip.NextLayerType() != layers.LayerTypeTCP {
 		return nil, source, destination, false
 	}
 	t = &layers.TCP{}
-	if t.DecodeFromBytes(content, gopacket.NilDecodeFeedback) != nil {
+	if t.DecodeFromBytes(ip.LayerPayload(), gopacket.NilDecodeFeedback) != nil {
 		return nil, source, destination, false
 	}
+	from, _ := netip.AddrFromSlice(ip.NetworkFlow().Src().Raw())
+	to, _ := netip.AddrFromSlice(ip.NetworkFlow().Dst().Raw())
 	return t, netip.AddrPortFrom(from, uint16(t.SrcPort)), netip.AddrPortFrom(to, uint16(t.DstPort)), true
 }

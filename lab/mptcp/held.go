@@ -120,7 +120,7 @@ func (h *Held) addMapping(s *mappedSubflow, option []byte) {
 // expandSeq returns the data sequence number with these low bits that is nearest to the expected one.
 func (h *Held) expandSeq(low uint32) uint64 { return h.next + uint64(int64(int32(low-uint32(h.next)))) }
 
-// addBytes adds n bytes of a subflow, of which the first has a relative sequence number.
+// addBytes adds n bytes of a subflow. from is the relative sequence number of the first one.
 func (h *Held) addBytes(s *mappedSubflow, from, n uint32) {
 	for n > 0 {
 		i := len(s.maps) - 1 // most likely one of the newest

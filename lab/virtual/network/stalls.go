@@ -27,7 +27,7 @@ type Stall struct {
 	Gap time.Duration
 }
 
-// StallReport is what a download noticed.
+// StallReport lists the stalls that a download met.
 type StallReport struct {
 	Stalls      []Stall
 	FalseAlarms int           // how often a subflow was called silent though its link did not stall
@@ -74,7 +74,7 @@ type sentUntil struct {
 	bytes uint64
 }
 
-// watchedPath is what the sender of a download knew of a subflow.
+// watchedPath records what the sender of a download learnt about a subflow.
 type watchedPath struct {
 	silent       []time.Duration
 	given, acked []sentUntil
