@@ -165,3 +165,15 @@ func TestBus(t *testing.T) {
 		t.Errorf("after that: %+v, want %+v", f, want)
 	}
 }
+
+// TestModemSignalIsNoChange: what a modem signals each second makes nobody read all sources again.
+func TestModemSignalIsNoChange(t *testing.T) {
+	for iface, want := range map[string]bool{mm + ".Modem.Signal": true, mm + ".Modem": false, nm: false} {
+		if got := isModemSignal(&dbus.Signal{Body: []any{iface, map[string]dbus.Variant{}}}); got != want {
+			t.Errorf("%s: %v", iface, got)
+		}
+	}
+	if isModemSignal(&dbus.Signal{}) {
+		t.Error("a signal without a body is one of a modem")
+	}
+}

@@ -260,3 +260,30 @@ func TestProbeQuiet(t *testing.T) {
 		}
 	}
 }
+
+// TestHopLimit: the rhythm counts once the acknowledgement of the oldest bytes is late, and not on blind hops.
+func TestHopLimit(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name  string
+		sent  bool
+		after time.Duration
+		blind bool
+		quick bool
+	}{{"nothing sent", false, time.Second, false, false}, {"in time", true, 10 * ms, false, false},
+		{"late", true, time.Second, false, true}, {"a blind hop", true, time.Second, true, false}} {
+		_, p, _ := newSilence()
+		p.progress = hopProgress{busySince: start, last: start.Add(time.Minute), gap: ms}
+		if c.sent {
+			p.est.OnSent(start, 1000)
+		}
+		h := estimate.Hop{Blind: c.blind, SRTT: 400 * ms, MinRTT: 50 * ms}
+		want := hopSilenceLimit(h)
+		if c.quick {
+			want = minSilence
+		}
+		if got := p.hopLimit(h, start.Add(c.after)); got != want {
+			t.Errorf("%s: %v, want %v", c.name, got, want)
+		}
+	}
+}

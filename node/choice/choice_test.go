@@ -126,3 +126,14 @@ func TestPolicySubflow(t *testing.T) {
 		t.Errorf("measured: %+v", s)
 	}
 }
+
+// TestWakeDelay: a radio of LTE that has been quiet for long must wake first.
+func TestWakeDelay(t *testing.T) {
+	c := endpoint.Candidate{Terms: wire.Terms{Radio: wire.RadioCellular}}
+	for quiet, want := range map[time.Duration]time.Duration{0: 0, time.Minute: 260 * time.Millisecond} {
+		c.QuietFor = quiet
+		if got := (&ByPolicy{}).WakeDelay(c); got != want {
+			t.Errorf("quiet for %v: %v, want %v", quiet, got, want)
+		}
+	}
+}

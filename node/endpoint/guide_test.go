@@ -102,3 +102,26 @@ func TestSteadyShort(t *testing.T) {
 		}
 	}
 }
+
+// sleepyGuide reports the wake delay of helped subflows.
+type sleepyGuide struct{ secondOnly }
+
+func (*sleepyGuide) WakeDelay(c Candidate) time.Duration {
+	if c.Helped {
+		return time.Second
+	}
+	return 0
+}
+
+// TestGuideWakeDelay: the bond gets the wake delay that the guide reports for a subflow with its terms.
+func TestGuideWakeDelay(t *testing.T) {
+	subflows := map[wire.SubflowID]*attachedSubflow{1: {sf: &subflow.Subflow{}}, 2: {sf: &subflow.Subflow{Helped: true}}}
+	for id, want := range map[wire.SubflowID]time.Duration{1: 0, 2: time.Second} {
+		if got := (&bondGuide{guide: &sleepyGuide{}, subflows: subflows}).WakeDelay(bond.GuideSubflow{ID: id}); got != want {
+			t.Errorf("subflow %d: %v, want %v", id, got, want)
+		}
+		if got := (&bondGuide{guide: &secondOnly{}, subflows: subflows}).WakeDelay(bond.GuideSubflow{ID: id}); got != 0 {
+			t.Errorf("subflow %d, of a guide that knows no radios: %v", id, got)
+		}
+	}
+}
