@@ -220,9 +220,14 @@ func TestReadCellsAgain(t *testing.T) {
 	asked := func() (n int) { m.changeData(func(d *modemData) { n = d.asked }); return n }
 	setUps := func() (all []uint32) { m.changeData(func(d *modemData) { all = slices.Clone(d.setUps) }); return all }
 
-	m.changeData(func(d *modemData) { d.refusal = mm + ".Error.Core.InProgress" }) // that passes
+	m.changeData(func(d *modemData) { // that passes
+		d.refusal, d.enabled = mm+".Error.Core.InProgress", 1
+		d.location = map[uint32]dbus.Variant{1: dbus.MakeVariant("262,02,FFFE,1A2B,5C")}
+	})
 	for range 2 {
-		b.readCells()
+		if all := b.readCells(); len(all) != 0 {
+			t.Errorf("the cell has another name until the modem lists cells again: %+v", all)
+		}
 	}
 	if asked() != 2 || !slices.Equal(setUps(), []uint32{1}) {
 		t.Errorf("asked %d times, set up with %v", asked(), setUps())
