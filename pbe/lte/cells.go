@@ -26,22 +26,26 @@ func FindCells(rate int, samples []complex64) ([]Cell, error) {
 	for i := range y {
 		y[i] -= mean
 	}
-	for _, offset := range [...]float64{0, subcarrierSpacing, -2 * subcarrierSpacing} { // as in searchFarOffsets
-		rotateCarrier(y, offset)
-		if all := r.findCellsIn(y); len(all) > 0 {
+	if all := r.findCellsIn(y, 0); len(all) > 0 {
+		return all, nil
+	}
+	for step := range farOffsets {
+		rotateCarrier(y, float64(step)*subcarrierSpacing)
+		if all := r.findCellsIn(y, farPSSFit); len(all) > 0 {
 			return all, nil
 		}
 	}
 	return nil, nil
 }
 
-// findCellsIn returns the cells in y, at searchSize, with carrier offsets below half a subcarrier.
-func (r *Receiver) findCellsIn(y []complex128) (all []Cell) {
+// findCellsIn returns the cells in y, at searchSize, with carrier offsets below half a subcarrier and a least fit
+// of the PSS.
+func (r *Receiver) findCellsIn(y []complex128, minFit float64) (all []Cell) {
 	_, slot := removeCarrierOffset(y)
 	tried := map[int]bool{}
 	for range maxPSSPeaks {
-		at, id2, _ := r.searcher.findPSS(y, slot, anyCell, tried)
-		if id2 < 0 {
+		at, id2, peak := r.searcher.findPSS(y, slot, anyCell, tried)
+		if id2 < 0 || peak < minFit {
 			break
 		}
 		for d := -2; d <= 2; d++ {
@@ -58,8 +62,7 @@ func (r *Receiver) findCellsIn(y []complex128) (all []Cell) {
 			continue
 		}
 		// Twice, because the CRC of one is sometimes right by chance.
-		repeated, more, ok := readFirstMIB(y, start+(frames+1)*2*halfFrame, id, 1, 2)
-		if ok && repeated.cell == m.cell && repeated.sfn == (m.sfn+more+1)%1024 {
+		if isMIBRepeated(y, foundCell{mib: m, start: start + frames*2*halfFrame}) {
 			all = append(all, m.cell)
 		}
 	}

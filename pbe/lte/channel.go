@@ -64,13 +64,15 @@ type channelEstimator struct {
 	// weights are those of the filter taps, by the distance from the first tap, plus two.
 	weights      [3*filterTaps + 2][filterTaps]float64
 	pilots       []complex128
-	rawEstimates [2][]complex128 // at symbols 0 and 7 of port 0, for noise and tracking
-	isMulticast  bool            // of the tracked subframe only symbol 0 has reference signals
+	rawEstimates [2][2][]complex128 // by port, at symbols 0 and 7, for noise and tracking
+	isMulticast  bool               // of the tracked subframe only symbol 0 has reference signals
 }
 
 func newChannelEstimator(c Cell) *channelEstimator {
 	e := &channelEstimator{cell: c, reference: newReferenceSignals(c), pilots: make([]complex128, 4*c.PRB)}
-	e.rawEstimates[0], e.rawEstimates[1] = make([]complex128, 2*c.PRB), make([]complex128, 2*c.PRB)
+	for port := range e.rawEstimates {
+		e.rawEstimates[port] = [2][]complex128{make([]complex128, 2*c.PRB), make([]complex128, 2*c.PRB)}
+	}
 	correlation := func(distance int) float64 {
 		x := math.Pi * float64(distance) * subcarrierSpacing * delaySpread
 		if x == 0 {
@@ -107,8 +109,10 @@ func newChannelEstimator(c Cell) *channelEstimator {
 func (e *channelEstimator) cloneEstimator() *channelEstimator {
 	c := *e
 	c.pilots = make([]complex128, len(e.pilots))
-	for s := range c.rawEstimates {
-		c.rawEstimates[s] = make([]complex128, len(e.rawEstimates[s]))
+	for port := range c.rawEstimates {
+		for s := range c.rawEstimates[port] {
+			c.rawEstimates[port][s] = make([]complex128, len(e.rawEstimates[port][s]))
+		}
 	}
 	return &c
 }
@@ -190,23 +194,28 @@ type trackingResult struct {
 	offset float64
 }
 
-// trackReference evaluates port 0 in symbols 0 and 7 of a subframe.
+// trackReference evaluates the reference signals of all ports in symbols 0 and 7 of a subframe. Signal and noise
+// are means over the ports: any of them may be the stronger one.
 func (e *channelEstimator) trackReference(g *grid, subframe int) (t trackingResult) {
-	at := e.cell.firstCRSSubcarrier(0, 0)
-	for s := range e.rawEstimates {
-		for m, v := range e.reference[2*subframe+s][0] {
-			e.rawEstimates[s][m] = g[symbolsPerSlot*s][at+6*m] * cmplx.Conj(v)
-		}
-	}
 	var turn complex128
 	var power [2]float64
-	for m, v := range e.rawEstimates[0] {
-		turn += e.rawEstimates[1][m] * cmplx.Conj(v)
-		power[0] += squaredNorm(v)
-		power[1] += squaredNorm(e.rawEstimates[1][m])
+	var first, second symbolStats
+	for port := range e.rawEstimates[:e.cell.Ports] {
+		raw, at := &e.rawEstimates[port], e.cell.firstCRSSubcarrier(port, 0)
+		for s := range raw {
+			for m, v := range e.reference[2*subframe+s][0] {
+				raw[s][m] = g[symbolsPerSlot*s][at+6*m] * cmplx.Conj(v)
+			}
+		}
+		for m, v := range raw[0] {
+			turn += raw[1][m] * cmplx.Conj(v)
+			power[0] += squaredNorm(v)
+			power[1] += squaredNorm(raw[1][m])
+		}
+		first.addStats(e.measureSymbol(raw[0]), e.cell.Ports)
+		second.addStats(e.measureSymbol(raw[1]), e.cell.Ports)
 	}
-	first, second := e.measureSymbol(0), e.measureSymbol(1)
-	n := 2 * float64(len(e.rawEstimates[0])-1)
+	n := 2 * float64(2*e.cell.PRB-1)
 	t.noise = (first.noise + second.noise) / 2
 	t.signal = max((first.signal+second.signal)/n-t.noise, 0)
 	slope := first.slope + second.slope
@@ -231,10 +240,16 @@ type symbolStats struct {
 	slope         complex128
 }
 
-// measureSymbol measures signal, noise and slope over frequency from the raw estimates of one
+// addStats adds the share of one of several ports.
+func (l *symbolStats) addStats(port symbolStats, ports int) {
+	l.signal += port.signal / float64(ports)
+	l.noise += port.noise / float64(ports)
+	l.slope += port.slope / complex(float64(ports), 0)
+}
+
+// measureSymbol measures signal, noise and slope over frequency from the raw estimates h of one port in one
 // symbol.
-func (e *channelEstimator) measureSymbol(symbol int) (l symbolStats) {
-	h := e.rawEstimates[symbol]
+func (e *channelEstimator) measureSymbol(h []complex128) (l symbolStats) {
 	for m := 1; m < len(h); m++ {
 		// The distance across 0 Hz is seven subcarriers.
 		if m != e.cell.PRB {

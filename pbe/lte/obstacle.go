@@ -57,6 +57,7 @@ const (
 	minPSSFit  = 0.12
 	minSSSFit  = 0.42
 	tonePSSFit = 0.03
+	farPSSFit  = 0.06 // for an attempt at a carrier far off, one of many
 )
 
 // syncLayouts are the distances from SSS to PSS (36.211 sections 6.11.1.2 and 6.11.2.2), in samples

@@ -80,9 +80,9 @@ func (r *Receiver) recheckCell(hasSignal bool, delay float64, end bool) recheckR
 	factor := r.fftSize / searchSize
 	y := decimateSamples(window, factor)
 	rotateCarrier(y, r.carrierOffset)
-	f, ok := r.searcher.searchCell(y, d.cell.ID)
+	f, ok := r.searcher.searchCell(y, d.cell.ID, tonePSSFit)
 	f.offset += r.carrierOffset
-	if !ok || !f.mib.cell.isSupported() || f.mib.cell.subcarrierCount() >= r.fftSize {
+	if !ok || !f.mib.cell.isSupported() || !r.hasRoomFor(f.mib.cell) {
 		return keepTracking
 	}
 	// Expected number of subframes from the next one to that of the MIB.

@@ -38,6 +38,9 @@ type Receiver struct {
 	// Dispatch, between calls of Feed, or after Close. The subframes are the same, but Cell and
 	// Offset of the Receiver are ahead of those of the Subframe.
 	Dispatch func(*DecodeTask)
+	// Bandwidth is the width in Hz that the samples have, if it is less than their rate: wider cells are not
+	// decoded. 0 stands for the rate.
+	Bandwidth int
 
 	fftSize         int
 	samples         []complex64 // not yet processed
@@ -61,17 +64,23 @@ type Receiver struct {
 	counts        Counts
 }
 
-// NewReceiver returns a receiver for rate samples per second: 1.92, 3.84, 7.68, 15.36, 23.04 or
+// NewReceiver returns a receiver for rate samples per second: 1.92, 3.84, 5.76, 7.68, 11.52, 15.36, 23.04 or
 // 30.72 million. The rate must be at least that of the cell's width.
 func NewReceiver(rate int) (*Receiver, error) {
 	switch rate / subcarrierSpacing {
-	case 128, 256, 512, 1024, 1536, 2048:
+	case 128, 256, 384, 512, 768, 1024, 1536, 2048:
 		if rate%subcarrierSpacing == 0 {
 			return &Receiver{fftSize: rate / subcarrierSpacing, searcher: newSearcher()}, nil
 		}
 	}
 	return nil, fault.New(fault.Usage, fmt.Errorf("unsupported rate of %d samples per second", rate),
-		"use 1.92, 3.84, 7.68, 15.36, 23.04 or 30.72 million samples per second")
+		"use 1.92, 3.84, 5.76, 7.68, 11.52, 15.36, 23.04 or 30.72 million samples per second")
+}
+
+// hasRoomFor reports whether the samples have the whole width of a cell.
+func (r *Receiver) hasRoomFor(c Cell) bool {
+	n := c.subcarrierCount()
+	return n < r.fftSize && (r.Bandwidth == 0 || n*subcarrierSpacing <= r.Bandwidth)
 }
 
 // Cell returns the cell that is being decoded, if any.
@@ -144,12 +153,12 @@ func (r *Receiver) searchForCell(end bool) bool {
 	factor := r.fftSize / searchSize
 	y := decimateSamples(r.samples, factor)
 	thorough := r.failedSearches&(r.failedSearches-1) == 0 // limits steps that cost as much as the search, or twice
-	f, ok := r.searcher.searchCell(y, anyCell)
+	f, ok := r.searcher.searchCell(y, anyCell, tonePSSFit)
 	if !ok && thorough {
 		f, ok = r.searcher.searchFarOffsets(y, f.offset)
 	}
 	switch c := f.mib.cell; {
-	case ok && c.isSupported() && c.subcarrierCount() < r.fftSize:
+	case ok && c.isSupported() && r.hasRoomFor(c):
 		r.counts.Found++
 		r.failedSearches = 0
 		r.lockToCell(f, factor)

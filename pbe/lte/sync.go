@@ -171,29 +171,54 @@ func rotateCarrier(y []complex128, offset float64) {
 	}
 }
 
+// maxFarOffset is the largest carrier offset that is searched, in subcarriers: 150 kHz, 20 ppm at 7 GHz, or the
+// raster of 100 kHz missed by a half with an oscillator that is 40 ppm off at 2.6 GHz.
+const maxFarOffset = 10
+
+// farOffsets yields the steps, in subcarriers, by which to rotate samples one after the other to reach all offsets
+// but zero, the nearest first.
+func farOffsets(yield func(step int) bool) {
+	at := 0
+	for k := 1; k <= maxFarOffset; k++ {
+		for _, to := range [...]int{k, -k} {
+			if !yield(to - at) {
+				return
+			}
+			at = to
+		}
+	}
+}
+
 // searchFarOffsets searches y, from which offset was removed without success, for carriers that are
-// off by more than half a subcarrier, which locatePrefixes cannot see.
+// off by more than half a subcarrier, which locatePrefixes cannot see. It leaves y as it was.
 func (s *searcher) searchFarOffsets(y []complex128, offset float64) (foundCell, bool) {
-	for _, more := range [...]float64{subcarrierSpacing, -2 * subcarrierSpacing} {
-		rotateCarrier(y, more)
-		f, ok := s.searchCell(y, anyCell)
-		offset += more + f.offset
-		if f.offset = offset; ok && f.isReliable { // a tone may decode to a MIB
+	from := offset
+	for step := range farOffsets {
+		rotateCarrier(y, float64(step)*subcarrierSpacing)
+		f, ok := s.searchCell(y, anyCell, farPSSFit)
+		offset += float64(step)*subcarrierSpacing + f.offset
+		if f.offset = offset; ok && (f.isReliable || isMIBRepeated(y, f)) { // a tone may decode to a MIB
 			return f, true
 		}
 	}
-	rotateCarrier(y, subcarrierSpacing)
+	rotateCarrier(y, from-offset)
 	return foundCell{}, false
 }
 
-// searchCell finds the cell with an identity in y, which is at searchSize and longer than a frame.
-// It removes the carrier offset from y, and returns the offset even without a cell.
-func (s *searcher) searchCell(y []complex128, only int) (foundCell, bool) {
+// isMIBRepeated reports whether the frame after that of a found cell has the MIB that follows.
+func isMIBRepeated(y []complex128, f foundCell) bool {
+	next, more, ok := readFirstMIB(y, f.start+2*halfFrame, f.mib.cell.ID, f.mib.cell.Ports)
+	return ok && next.cell == f.mib.cell && next.sfn == (f.mib.sfn+more+1)%1024
+}
+
+// searchCell finds the cell with an identity in y, which is at searchSize and longer than a frame. A PSS must have
+// a least fit. It removes the carrier offset from y, and returns the offset even without a cell.
+func (s *searcher) searchCell(y []complex128, only int, minFit float64) (foundCell, bool) {
 	offset, slot := removeCarrierOffset(y)
 	tried := map[int]bool{}
 	for range maxSyncCandidates {
 		at, id2, peak := s.findPSS(y, slot, only, tried)
-		if id2 < 0 || peak < tonePSSFit {
+		if id2 < 0 || peak < minFit {
 			break
 		}
 		for d := -1; d <= 1; d++ {

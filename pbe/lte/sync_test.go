@@ -92,7 +92,7 @@ func TestGivenSearch(t *testing.T) {
 	for _, v := range readVectors(t) {
 		factor := v.size / searchSize
 		f, ok := newSearcher().searchCell(decimateSamples(v.samples[:min(len(v.samples), 20*subframeLen(v.size))], factor),
-			anyCell)
+			anyCell, tonePSSFit)
 		if !ok || f.mib.cell != v.cell || math.Abs(f.offset-v.offset) > 100 {
 			t.Errorf("%s: %v %+v, want %+v", v.name, ok, f, v.cell)
 		}
