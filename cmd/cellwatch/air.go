@@ -21,19 +21,21 @@ import (
 type airOptions struct {
 	formats, rates  []string
 	paced, dropLate bool
+	swapIQ          bool
 	allCells        bool        // find all cells of files
 	onWarning       func(error) // nil: write to the log
 }
 
 func (o *airOptions) addAirInputFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&o.formats, "format", nil,
-		"set the sample format to `FORMAT`: cf32, sc16 or cu8; default: by the name's ending; "+
+		"set the sample format to `FORMAT`: cf32, sc16, cu8 or sc8; default: by the name's ending or SigMF metadata; "+
 			"once for all sources, or once for each")
 	cmd.Flags().StringArrayVar(&o.rates, "rate", nil,
-		"set the sample rate to `RATE`, like 15.36M samples per second; default: detected, in files only; "+
-			"once for all sources, or once for each")
+		"set the sample rate to `RATE`, 1.4M to 30.72M samples per second; default: from SigMF metadata, or detected, "+
+			"in files only; once for all sources, or once for each")
+	cmd.Flags().BoolVar(&o.swapIQ, "swap-iq", false, "exchange I and Q; detected in files")
 	cli.CompleteWith(cmd, "format", air.FormatNames...)
-	cli.CompleteWith(cmd, "rate", "1.92M", "3.84M", "7.68M", "15.36M", "23.04M", "30.72M")
+	cli.CompleteWith(cmd, "rate", "1.92M", "3.84M", "5.76M", "7.68M", "11.52M", "15.36M", "23.04M", "30.72M")
 }
 
 // parseSampleRate parses 15.36M, 15360k or 15360000.
@@ -64,7 +66,7 @@ func (o *airOptions) parseInputs(args []string) ([]air.Input, error) {
 	}
 	var all []air.Input
 	for i, a := range args {
-		in := air.Input{Source: a}
+		in := air.Input{Source: a, SwapIQ: o.swapIQ}
 		var err error
 		if n := len(o.formats); n > 0 {
 			if in.Format, err = air.ParseFormat(o.formats[min(i, n-1)]); err != nil {

@@ -141,6 +141,8 @@ func encodeSamples(f Format, samples []complex64) (out []byte) {
 				out = binary.LittleEndian.AppendUint16(out, uint16(int16(v*4000)))
 			case CU8:
 				out = append(out, byte(min(max(v*40+128, 0), 255)))
+			case SC8:
+				out = append(out, byte(int8(min(max(v*40, -128), 127))))
 			}
 		}
 	}
@@ -203,6 +205,10 @@ func TestSources(t *testing.T) {
 		{Inputs: []Input{{Source: name, Rate: rate}}, Paced: true},
 		{Inputs: []Input{{Source: writeSamples(t, "x.sc16", encodeSamples(SC16, samples))}}},
 		{Inputs: []Input{{Source: writeSamples(t, "x.cu8", encodeSamples(CU8, samples))}}},
+		{Inputs: []Input{{Source: writeSamples(t, "x.sc8", encodeSamples(SC8, samples))}}},
+		{Inputs: []Input{{Source: writeSamples(t, "swapped.cf32", encodeSamples(CF32, swapped(samples)))}}},
+		{Inputs: []Input{{Source: "-", Format: CF32, Rate: rate, SwapIQ: true}},
+			Stdin: bytes.NewReader(encodeSamples(CF32, swapped(samples)))},
 	} {
 		begin := time.Now()
 		if got := heardIn(t, c); !maps.Equal(got, want) {

@@ -77,7 +77,7 @@ func TestBad(t *testing.T) {
 		{"random.sc16", random, AnyFormat, 0, fault.Integrity, "do not look like sc16 samples", "--format"},
 		{"random.cf32", random, AnyFormat, 0, fault.Integrity, "do not look like cf32 samples", "--format"},
 		{"text.cf32", []byte(strings.Repeat("Zu Köln, a walk\n", 10_000)), AnyFormat, 0, fault.Integrity,
-			"this is text", "cu8 samples"},
+			"this is text", "cu8 or sc8"},
 		{"messages.cf32", rec.Bytes(), AnyFormat, 0, fault.Integrity, "control messages", "cellwatch capacity"},
 		{"sound.cf32", []byte("RIFF....WAVEfmt "), AnyFormat, 0, fault.Integrity, "WAV", "header"},
 		{"", nil, CF32, rate, fault.Config, "directory", "FIFO"},
@@ -96,8 +96,8 @@ func TestBad(t *testing.T) {
 	}
 	for reason, hint := range obstacleHints {
 		raw := encodeSamples(CF32, noise)
-		err := explainFailure(t.Context(), io.NewSectionReader(bytes.NewReader(raw), 0, int64(len(raw))), CF32, rate,
-			lte.Obstacle{Reason: reason, Cell: lte.Cell{ID: 77}})
+		err := explainFailure(t.Context(), io.NewSectionReader(bytes.NewReader(raw), 0, int64(len(raw))),
+			sampleCode{format: CF32}, rate, lte.Obstacle{Reason: reason, Cell: lte.Cell{ID: 77}})
 		if fault.KindOf(err) != fault.Unsupported || !strings.Contains(err.Error(), "cell 77") ||
 			fault.HintOf(err) != hint {
 			t.Errorf("%v: %v", reason, err)

@@ -24,6 +24,8 @@ type State struct {
 	Rate   int
 	// RateDetected reports that Rate was detected.
 	RateDetected bool
+	// SwapIQ reports that I and Q are exchanged, SwapDetected that nobody asked for it.
+	SwapIQ, SwapDetected bool
 	// IsLive reports that samples arrive in real time: late ones are dropped.
 	IsLive bool
 	// HasCell reports that a cell is being decoded. Cell, Offset (in Hz) and SNR (in dB, smoothed)
@@ -77,6 +79,8 @@ type carrier struct {
 	fileSize int64
 
 	receiver    *lte.Receiver
+	resampler   *resampler // of the samples, to the receiver's rate
+	atRate      []complex64
 	decoder     *parallelDecoder
 	buf         []byte
 	samples     []complex64
@@ -106,11 +110,11 @@ type carrier struct {
 
 // startReceiver creates the receiver, which appends its subframes to pending.
 func (c *carrier) startReceiver() error {
-	r, err := lte.NewReceiver(c.Rate)
+	r, convert, err := newReceiver(c.Rate)
 	if err != nil {
 		return err
 	}
-	c.receiver, c.decoder = r, newParallelDecoder(r, runtime.GOMAXPROCS(0))
+	c.receiver, c.resampler, c.decoder = r, convert, newParallelDecoder(r, runtime.GOMAXPROCS(0))
 	r.OnSubframe = func(s *lte.Subframe) { c.pending = append(c.pending, c.copySubframe(s)) }
 	return nil
 }
@@ -119,6 +123,7 @@ func (c *carrier) startReceiver() error {
 func (c *carrier) copySubframe(s *lte.Subframe) *receivedSubframe {
 	copied := *s
 	copied.DCIs = slices.Clone(s.DCIs)
+	copied.Start = copied.Start * int64(c.resampler.in) / int64(c.resampler.out)
 	h := &receivedSubframe{Subframe: Subframe{Cell: c.id, PRB: uint8(copied.Cell.PRB), Subframe: &copied},
 		afterLoss: c.afterLoss}
 	c.afterLoss = false
@@ -141,7 +146,8 @@ func (c *carrier) decodeSubframes(n int) {
 func (c *carrier) feedSamples(raw []byte, lost int64) {
 	if lost > 0 {
 		c.decoder.finishAllJobs()
-		c.receiver.Skip(lost)
+		c.receiver.Skip(c.resampler.outputSamples(lost))
+		c.resampler.restart()
 		c.afterLoss = true
 	}
 	c.extraBytes = len(raw) % c.Format.Size()
@@ -150,10 +156,15 @@ func (c *carrier) feedSamples(raw []byte, lost int64) {
 	} else if c.confirmed {
 		c.early = nil
 	}
-	c.samples = c.Format.Decode(c.samples[:0], raw)
+	c.samples = sampleCode{c.Format, c.SwapIQ}.decode(c.samples[:0], raw)
 	c.meter.addSamples(c.samples)
 	c.samplesRead += int64(len(c.samples))
-	c.receiver.Feed(c.samples)
+	if c.resampler.in == c.resampler.out {
+		c.receiver.Feed(c.samples)
+		return
+	}
+	c.atRate = c.resampler.appendResampled(c.atRate[:0], c.samples)
+	c.receiver.Feed(c.atRate)
 }
 
 // checkTrial checks, after feeding samples, whether the found cell is real; before has the
@@ -227,10 +238,11 @@ func (c *carrier) finalError(ctx context.Context) error {
 // explainNoCell returns why no cell was decoded.
 func (c *carrier) explainNoCell(ctx context.Context) error {
 	if c.file != nil {
-		return explainFailure(ctx, io.NewSectionReader(c.file, 0, c.fileSize), c.Format, c.Rate, c.receiver.Obstacle())
+		return explainFailure(ctx, io.NewSectionReader(c.file, 0, c.fileSize), sampleCode{c.Format, c.SwapIQ},
+			c.Rate, c.receiver.Obstacle())
 	}
-	err := explainFailure(ctx, io.NewSectionReader(bytes.NewReader(c.early), 0, int64(len(c.early))), c.Format,
-		c.Rate, c.receiver.Obstacle())
+	err := explainFailure(ctx, io.NewSectionReader(bytes.NewReader(c.early), 0, int64(len(c.early))),
+		sampleCode{c.Format, c.SwapIQ}, c.Rate, c.receiver.Obstacle())
 	if n := c.receiver.Counts().Found; n > 0 && fault.Is(err, fault.NotFound) {
 		return fault.New(fault.NotFound,
 			errors.New("a possible cell was not confirmed: its broadcast was decoded only once"),
@@ -254,6 +266,9 @@ var errNoSamples = fault.New(fault.Timeout, errors.New("no samples arrive"),
 func (s State) Warnings() (all []string) {
 	if s.Clipped > clippingWarning {
 		all = append(all, fmt.Sprintf("%.0f %% of the samples are clipped: reduce the front end's gain", 100*s.Clipped))
+	}
+	if s.SwapDetected {
+		all = append(all, "I and Q were the other way around than told, and were exchanged: use --swap-iq with live samples")
 	}
 	if s.ExtraBytes > 0 {
 		all = append(all,

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"mpbond/base/fault"
@@ -16,9 +17,9 @@ import (
 )
 
 // lteRates are the sample rates of LTE, the most common cell widths first.
-var lteRates = []int{15_360_000, 30_720_000, 7_680_000, 23_040_000, 3_840_000, 1_920_000}
+var lteRates = []int{15_360_000, 30_720_000, 7_680_000, 23_040_000, 3_840_000, 1_920_000, 11_520_000, 5_760_000}
 
-const rateNames = "1.92, 3.84, 7.68, 15.36, 23.04 or 30.72 million (1.92M)"
+const rateNames = "1.4M to 30.72M, such as 1.92M, 11.52M or 20M"
 
 // searchSeconds is the length of one search in seconds: as much as a receiver searches before it
 // forgets.
@@ -51,13 +52,28 @@ func readStretch(r io.ReaderAt, at, end int64, f Format) ([]byte, error) {
 	return raw[:n], err
 }
 
+// sampleCode is how samples are encoded.
+type sampleCode struct {
+	format Format
+	swapIQ bool
+}
+
+// decode appends the whole samples in raw to out.
+func (s sampleCode) decode(out []complex64, raw []byte) []complex64 {
+	n := len(out)
+	if out = s.format.Decode(out, raw); s.swapIQ {
+		swapIQ(out[n:])
+	}
+	return out
+}
+
 // searchRates returns the rate at which raw has a cell. If there is none it returns 0, and in why
 // what was found instead, if anything. It stops when ctx ends.
-func searchRates(ctx context.Context, f Format, raw []byte, rates []int) (rate int, obstacle lte.Obstacle) {
-	samples := f.Decode(nil, raw)
+func searchRates(ctx context.Context, f sampleCode, raw []byte, rates []int) (rate int, obstacle lte.Obstacle) {
+	samples := f.decode(nil, raw)
 	best := 0.0
 	for _, try := range rates {
-		r, err := lte.NewReceiver(try)
+		r, convert, err := newReceiver(try)
 		if err != nil || ctx.Err() != nil {
 			continue
 		}
@@ -69,7 +85,7 @@ func searchRates(ctx context.Context, f Format, raw []byte, rates []int) (rate i
 			power += math.Max(s.SNR, -20)
 			messages += len(s.DCIs)
 		}
-		r.Feed(samples[:min(len(samples), int(searchSeconds*float64(try)))])
+		r.Feed(convert.appendResampled(nil, samples[:min(len(samples), int(searchSeconds*float64(try)))]))
 		r.Close()
 		snr := power / float64(max(n, 1))
 		if n >= 5 && snr > goodSNR && messages > 0 {
@@ -94,6 +110,7 @@ var otherFormats = []struct{ magic, what, hint string }{
 	{"BZh", "a compressed file", "bunzip2 it"},
 	{"\xfd7zXZ", "a compressed file", "unxz it"},
 	{"PK\x03\x04", "an archive", "unzip it"},
+	{"{", "text in JSON, not samples", "pass the file of samples; SigMF metadata are read if they lie beside it"},
 	{"\x7fELF", "a program", "pass a file of samples"},
 	{"\x89PNG", "an image", "pass a file of samples"},
 }
@@ -117,7 +134,7 @@ func checkNotSamples(r io.ReaderAt, size int64) error {
 	}
 	if looksLikeText(head) {
 		return fault.New(fault.Integrity, errors.New("this is text, not samples"),
-			"pass a file of cf32, sc16 or cu8 samples")
+			"pass a file of samples: cf32, sc16, cu8 or sc8")
 	}
 	return nil
 }
@@ -142,9 +159,10 @@ func looksLikeText(b []byte) bool {
 }
 
 // explainFailure returns why no cell is found in samples of a format, at a rate, or at any rate if
-// it is 0. obstacle is what was found instead. It also tries other formats and rates, which takes
-// seconds unless ctx ends.
-func explainFailure(ctx context.Context, r *io.SectionReader, f Format, rate int, obstacle lte.Obstacle) error {
+// it is 0. obstacle is what was found instead. It also tries other formats and rates, and to exchange I and Q,
+// which takes seconds unless ctx ends.
+func explainFailure(ctx context.Context, r *io.SectionReader, code sampleCode, rate int, obstacle lte.Obstacle) error {
+	f := code.format
 	if err := checkNotSamples(r, r.Size()); err != nil {
 		return err
 	}
@@ -153,7 +171,7 @@ func explainFailure(ctx context.Context, r *io.SectionReader, f Format, rate int
 		return err
 	}
 	var m levelMeter
-	m.addSamples(f.Decode(nil, raw))
+	m.addSamples(code.decode(nil, raw))
 	if len(raw) < f.Size() {
 		return fault.New(fault.Integrity, fmt.Errorf("%d bytes are less than one sample of %s", len(raw), f),
 			"check that the front end writes samples")
@@ -168,7 +186,7 @@ func explainFailure(ctx context.Context, r *io.SectionReader, f Format, rate int
 		return fault.New(fault.NotFound, errors.New("all samples have the same value"),
 			"check gain and antenna of the front end")
 	}
-	if n := len(raw) / f.Size(); n < lteRates[len(lteRates)-1]/1000*3 {
+	if n := len(raw) / f.Size(); n < slices.Min(lteRates)/1000*3 {
 		return fault.New(fault.NotFound, fmt.Errorf("%d samples are too few", n), "record at least 0.1 s")
 	}
 	if rate != 0 && (f != CF32 || looksLikeFormat(raw, f)) {
@@ -178,22 +196,25 @@ func explainFailure(ctx context.Context, r *io.SectionReader, f Format, rate int
 				others = append(others, r)
 			}
 		}
-		if fits, _ := searchRates(ctx, f, raw, others); fits != 0 {
+		if fits, _ := searchRates(ctx, code, raw, others); fits != 0 {
 			return fault.New(fault.Usage, fmt.Errorf("no cell at %s samples per second, but one at %s",
 				formatSampleRate(rate), formatSampleRate(fits)), "use --rate "+formatSampleRate(fits))
 		}
+		if fits, _ := searchRates(ctx, sampleCode{f, !code.swapIQ}, raw, []int{rate}); fits != 0 {
+			return errSwapped(code.swapIQ)
+		}
 	}
-	if other := guessFormat(raw, f); other != AnyFormat {
-		hint := "use --format " + other.String()
-		if rate, _ := searchRates(ctx, other, raw, lteRates); rate != 0 {
+	likely := guessFormats(raw, f)
+	for _, other := range likely {
+		if rate, _ := searchRates(ctx, sampleCode{other, code.swapIQ}, raw, lteRates); rate != 0 {
 			return fault.New(fault.Usage,
 				fmt.Errorf("the samples are not %s: read as %s they have a cell, at %s samples per second", f, other,
-					formatSampleRate(rate)), hint+" --rate "+formatSampleRate(rate))
+					formatSampleRate(rate)), "use --format "+other.String()+" --rate "+formatSampleRate(rate))
 		}
-		if !looksLikeFormat(raw, f) {
-			return fault.New(fault.Integrity, fmt.Errorf("these do not look like %s samples, but like %s", f, other),
-				hint+", if they are samples")
-		}
+	}
+	if len(likely) > 0 && !looksLikeFormat(raw, f) {
+		return fault.New(fault.Integrity, fmt.Errorf("these do not look like %s samples, but like %s", f, likely[0]),
+			"use --format "+likely[0].String()+", if they are samples")
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -232,14 +253,23 @@ const clippingWarning = 0.01
 // formatSampleRate returns a rate as people write it.
 func formatSampleRate(rate int) string { return fmt.Sprintf("%gM", float64(rate)/1e6) }
 
-// guessFormat returns another format that fits raw, or AnyFormat.
-func guessFormat(raw []byte, f Format) Format {
+// errSwapped reports that I and Q are the other way around than told.
+func errSwapped(told bool) error {
+	if told {
+		return fault.New(fault.Usage, errors.New("I and Q are not swapped"), "leave out --swap-iq")
+	}
+	return fault.New(fault.Usage, errors.New("I and Q are swapped: exchanged, the samples have a cell"),
+		"use --swap-iq")
+}
+
+// guessFormats returns the other formats that fit raw.
+func guessFormats(raw []byte, f Format) (all []Format) {
 	for other := CF32; int(other) < len(formatTable); other++ {
 		if other != f && looksLikeFormat(raw, other) {
-			return other
+			all = append(all, other)
 		}
 	}
-	return AnyFormat
+	return all
 }
 
 // looksLikeFormat reports whether raw looks like samples of format f rather than of another one.
@@ -258,7 +288,7 @@ func looksLikeFormat(raw []byte, f Format) bool {
 	if float := n > 0 && good > n*99/100; float || f == CF32 {
 		return float && f == CF32
 	}
-	// Bytes near the middle: in cu8 all are; in sc16 the upper bytes are not, unless the signal is
+	// Bytes near the middle: in cu8 all are, in sc8 none; in sc16 the upper bytes are not, unless the signal is
 	// far too strong.
 	var middle [2]int
 	for i, b := range raw {
@@ -267,8 +297,11 @@ func looksLikeFormat(raw []byte, f Format) bool {
 		}
 	}
 	half := len(raw) / 2
-	if f == SC16 {
+	switch f {
+	case SC16:
 		return middle[1] < half*4/10
+	case SC8:
+		return middle[0] < half*4/10 && middle[1] < half*4/10
 	}
 	return middle[0] > half*6/10 && middle[1] > half*6/10
 }

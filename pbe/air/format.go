@@ -22,6 +22,7 @@ const (
 	CF32                    // float32, little-endian
 	SC16                    // int16, little-endian
 	CU8                     // bytes, 127.5 for zero
+	SC8                     // int8
 )
 
 var formatTable = [...]struct {
@@ -32,12 +33,16 @@ var formatTable = [...]struct {
 	CF32: {"cf32", 8, []string{".cf32", ".fc32", ".cfile", ".iq32"}},
 	SC16: {"sc16", 4, []string{".sc16", ".cs16", ".iq16"}},
 	CU8:  {"cu8", 2, []string{".cu8", ".cu08"}},
+	SC8:  {"sc8", 2, []string{".sc8", ".cs8", ".ci8"}},
 }
 
 // FormatNames are the names that ParseFormat accepts.
-var FormatNames = []string{"cf32", "sc16", "cu8"}
+var FormatNames = []string{"cf32", "sc16", "cu8", "sc8"}
 
-// ParseFormat parses "cf32", "sc16", "cu8", or "" for AnyFormat.
+// formatHint names the formats.
+const formatHint = "set --format: cf32, sc16, cu8 or sc8"
+
+// ParseFormat parses one of FormatNames, or "" for AnyFormat.
 func ParseFormat(text string) (Format, error) {
 	if text == "" {
 		return AnyFormat, nil
@@ -90,6 +95,10 @@ func (f Format) Decode(out []complex64, b []byte) []complex64 {
 		for i := range to {
 			v := binary.LittleEndian.Uint16(b[2*i:])
 			to[i] = complex((float32(uint8(v))-127.5)/128, (float32(v>>8)-127.5)/128)
+		}
+	case SC8:
+		for i := range to {
+			to[i] = complex(float32(int8(b[2*i]))/128, float32(int8(b[2*i+1]))/128)
 		}
 	}
 	return out

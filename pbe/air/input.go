@@ -19,10 +19,13 @@ import (
 type Input struct {
 	// Source is the path of a file or FIFO, unix:PATH, tcp:HOST:PORT, or "-".
 	Source string
-	// Format is AnyFormat to use the one of the Source's ending.
+	// Format is AnyFormat to use the one of the Source's ending, or of its SigMF metadata.
 	Format Format
-	// Rate is in samples per second; 0 detects it, in files only.
+	// Rate is in samples per second, 1.4 to 30.72 million; 0 takes it from SigMF metadata, or detects it, in files
+	// only.
 	Rate int
+	// SwapIQ exchanges I and Q. In files it is detected.
+	SwapIQ bool
 }
 
 // sampleKind describes sources of samples.
@@ -30,7 +33,10 @@ var sampleKind = source.Kind{Content: "samples", FileNoun: "a file"}
 
 // openCarrier opens an input.
 func (l *Listener) openCarrier(ctx context.Context, number cell.ID, in Input) (*carrier, error) {
-	c := &carrier{State: State{Source: in.Source, Format: in.Format, Rate: in.Rate}, id: number}
+	if err := in.fillFromSigMF(); err != nil {
+		return nil, err
+	}
+	c := &carrier{State: State{Source: in.Source, Format: in.Format, Rate: in.Rate, SwapIQ: in.SwapIQ}, id: number}
 	if c.Format == AnyFormat {
 		c.Format = FormatOf(in.Source)
 	}
@@ -102,7 +108,7 @@ func (c *carrier) detectInput(ctx context.Context, allCells bool) error {
 		switch {
 		case c.Format == AnyFormat:
 			return fault.New(fault.Usage, errors.New("the format of the samples is unknown"),
-				"set --format: cf32, sc16 or cu8")
+				formatHint)
 		case c.Rate == 0:
 			return fault.New(fault.Usage, errors.New("the sample rate is unknown"),
 				fmt.Sprintf("set --rate: %s; it is detected in files only", rateNames))
@@ -114,32 +120,52 @@ func (c *carrier) detectInput(ctx context.Context, allCells bool) error {
 	}
 	if c.Format == AnyFormat {
 		return fault.New(fault.Usage, errors.New("the name's ending is not that of a sample format"),
-			"set --format: cf32, sc16 or cu8")
+			formatHint)
 	}
 	candidates, obstacle := lteRates, lte.Obstacle{}
 	if c.Rate != 0 {
 		candidates = []int{c.Rate}
 	}
-	for _, at := range searchOffsets(c.fileSize) {
-		raw, err := readStretch(c.file, at, c.fileSize, c.Format)
-		if err != nil {
-			return err
-		}
-		rate, found := searchRates(ctx, c.Format, raw, candidates)
-		if obstacle = found; rate != 0 {
-			c.RateDetected, c.Rate = c.Rate == 0, rate
-			if allCells {
-				samples := c.Format.Decode(nil, raw)
-				c.AllCells, err = lte.FindCells(rate, samples[:min(len(samples), int(searchSeconds*float64(rate)))])
+	for _, swap := range [...]bool{c.SwapIQ, !c.SwapIQ} {
+		for _, at := range searchOffsets(c.fileSize) {
+			raw, err := readStretch(c.file, at, c.fileSize, c.Format)
+			if err != nil {
+				return err
 			}
-			return err
+			rate, found := searchRates(ctx, sampleCode{c.Format, swap}, raw, candidates)
+			if rate != 0 {
+				c.RateDetected, c.SwapDetected = c.Rate == 0, swap != c.SwapIQ
+				if c.Rate, c.SwapIQ = rate, swap; allCells {
+					c.AllCells, err = findAllCells(c.decodeStretch(raw), rate)
+				}
+				return err
+			}
+			if swap == c.SwapIQ {
+				obstacle = found
+			}
 		}
 	}
-	err := explainFailure(ctx, io.NewSectionReader(c.file, 0, c.fileSize), c.Format, c.Rate, obstacle)
+	err := explainFailure(ctx, io.NewSectionReader(c.file, 0, c.fileSize), sampleCode{c.Format, c.SwapIQ}, c.Rate,
+		obstacle)
 	// perhaps elsewhere in the file
 	if c.Rate != 0 && (fault.Is(err, fault.NotFound) || obstacle.Reason == lte.UnreadableMIB &&
 		fault.Is(err, fault.Unsupported)) {
 		return nil
 	}
 	return err
+}
+
+// decodeStretch decodes samples as the carrier's are.
+func (c *carrier) decodeStretch(raw []byte) []complex64 {
+	return sampleCode{c.Format, c.SwapIQ}.decode(nil, raw)
+}
+
+// findAllCells returns the cells in samples of a rate.
+func findAllCells(samples []complex64, rate int) ([]lte.Cell, error) {
+	to, err := receiverRate(rate)
+	if err != nil {
+		return nil, err
+	}
+	samples = samples[:min(len(samples), int(searchSeconds*float64(rate)))]
+	return lte.FindCells(to, newResampler(rate, to).appendResampled(nil, samples))
 }
