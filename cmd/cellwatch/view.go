@@ -260,7 +260,7 @@ func (v *cellView) drawHeaderLines(c *viewedCell, add func(style int, format str
 	if !c.received {
 		return
 	}
-	f := c.window.Usage()
+	f := c.window.Usage(cell.FilterByPRB)
 	add(cli.StylePlain, "load %s, idle %.1f of %.0f PRB; in 40 ms %d users, %d of them data users",
 		formatPartPercent(1-f.IdlePRB/f.PRB), f.IdlePRB, f.PRB, f.AllUsers, f.Users-1)
 	if v.rnti != 0 {

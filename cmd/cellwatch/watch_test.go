@@ -81,7 +81,7 @@ func TestCellScanAndWatch(t *testing.T) {
 			t.Errorf("no %s in %s", want, lines[0])
 		}
 	}
-	if code, out, errs := runCellwatch(t, "capacity", rec); code != 0 || !strings.Contains(out, "N 1, own 2.0") ||
+	if code, out, errs := runCellwatch(t, "capacity", rec); code != 0 || !strings.Contains(out, "N 2, own 2.0") ||
 		!strings.Contains(out, "105 subframes; missed: 0") {
 		t.Errorf("%d: %s%s", code, out, errs)
 	}
@@ -168,7 +168,7 @@ func TestCellServe(t *testing.T) {
 	var out bytes.Buffer
 	if err := printCapacities(t.Context(), &out, &copied,
 		capacityOptions{window: 40 * time.Millisecond}); err != nil ||
-		!strings.Contains(out.String(), "N 1, own 2.0, idle 2.0 of 6 PRB") {
+		!strings.Contains(out.String(), "N 2, own 2.0, idle 2.0 of 6 PRB") {
 		t.Errorf("%v: %s", err, &out)
 	}
 	// A busy machine may drop samples of a socket.

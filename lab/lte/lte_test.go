@@ -328,7 +328,7 @@ func TestControlUsers(t *testing.T) {
 		if i < 40 {
 			continue
 		}
-		f := w.Usage()
+		f := w.Usage(cell.FilterByPRB)
 		all += float64(f.AllUsers)
 		filtered += float64(f.Users)
 		most = max(most, float64(f.AllUsers))

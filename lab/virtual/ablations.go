@@ -29,7 +29,8 @@ var Ablations = []NamedCase{
 	{"γ is 9 %", setOverhead(0.09), besideBusyDevice},
 	{"blocks are told 5 % too large", scaleBlockSizes(1.05), besideBusyDevice},
 	{"blocks are told 5 % too small", scaleBlockSizes(0.95), besideBusyDevice},
-	{"no user filter", disableUserFilter, besideBusyDevice},
+	{"no user filter", setUserFilter(cell.CountAllUsers), besideBusyDevice},
+	{"the paper's user filter", setUserFilter(cell.FilterByPRB), besideBusyDevice},
 	{"three of ten subframes are missed", missSubframes, besideBusyDevice},
 	{"messages are 3 ms late", delayMessages(3), besideBusyDevice},
 	{"feedback is 100 ms late", delayFeedback(100 * ms), besideBusyDevice},
@@ -66,7 +67,10 @@ func changeMonitor(change func(*cell.Monitor)) func(*Case) {
 	}
 }
 
-var disableUserFilter = changeMonitor((*cell.Monitor).DisableUserFilter)
+// setUserFilter selects which users the first user takes for its neighbors.
+func setUserFilter(f cell.UserFilter) func(*Case) {
+	return changeMonitor(func(m *cell.Monitor) { m.UserFilter = f })
+}
 
 // assumeErrorRate sets the bit error rate that the first user assumes.
 func assumeErrorRate(p float64) func(*Case) {

@@ -54,7 +54,9 @@ func (c Case) Run(names ...string) Outcome {
 	o := Outcome{Names: chosen, PBE: make([]*cc.PBE, len(flows)), Cell: NewCell(c.Network, c.UserOf, listens...)}
 	for u, l := range listens {
 		if l {
-			o.Cell.Monitor(u).Strict = c.Strict
+			if o.Cell.Monitor(u).Strict = c.Strict; c.Strict {
+				o.Cell.Monitor(u).UserFilter = cell.FilterByPRB
+			}
 		}
 	}
 	for i := range flows {
@@ -140,8 +142,7 @@ func (c Case) carriedRate(u int, busy ...int) unit.Rate {
 	var out []lte.Delivery
 	for range c.Length / time.Millisecond {
 		for _, b := range busy {
-			for n.Waiting(b) < 500_000 {
-				n.Offer(b, &lte.Item{Size: cc.MSS})
+			for n.Waiting(b) < 500_000 && n.Offer(b, &lte.Item{Size: cc.MSS}) {
 			}
 		}
 		out = n.Step(out[:0], nil)

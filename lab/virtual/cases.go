@@ -61,7 +61,7 @@ var Variants = []NamedCase{
 	{"25 PRB", func(c *Case) { c.Network.Cells[0].PRB = 25 }, defaultCase},
 	{"p = 5e-6", func(c *Case) { c.Network.Users[0].ErrorRate = 5e-6 }, defaultCase},
 	{"proportional fair", func(c *Case) { c.Network.Scheduler = lte.ProportionalFair }, defaultCase},
-	{"no user filter", disableUserFilter, defaultCase},
+	{"no user filter", setUserFilter(cell.CountAllUsers), defaultCase},
 	{"two carriers", func(c *Case) {
 		c.Network.Cells = append(c.Network.Cells, lte.CellConfig{PRB: 25, Layers: 2, Control: 0.2})
 		c.Network.Users[0].Cells = []int{0, 1}

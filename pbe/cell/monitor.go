@@ -85,8 +85,10 @@ type Monitor struct {
 	// Strict computes estimates as the paper does: C_p from what the device has now and its part of
 	// the idle resource blocks, and no Full. Otherwise a device with less than an even part may
 	// count on that part: one that asks for a little too little would lose it to one that asks for
-	// more (docs/explanation/pbe.md).
+	// more (docs/explanation/pbe.md). Strict goes with FilterByPRB.
 	Strict bool
+	// UserFilter selects which users share a cell. Ablations change it.
+	UserFilter UserFilter
 
 	cells     [MaxCells]*cellState
 	window    int
@@ -126,15 +128,6 @@ func (m *Monitor) SetErrorRate(p float64) {
 	for _, o := range m.cells {
 		if o != nil {
 			o.table = NewCapacityTable(p)
-		}
-	}
-}
-
-// DisableUserFilter switches off the user filter of all cells (an ablation).
-func (m *Monitor) DisableUserFilter() {
-	for _, o := range m.cells {
-		if o != nil {
-			o.window.Unfiltered = true
 		}
 	}
 }
@@ -226,7 +219,7 @@ func (m *Monitor) Estimate() Estimate {
 		if !o.active || e.Age[c] > int64(max(SilentAfter, m.window)) {
 			continue
 		}
-		f := o.window.Usage()
+		f := o.window.Usage(m.UserFilter)
 		f.Rate = o.estimateBitsPerPRB(f, m.last)
 		e.Active[c], e.Usage[c] = true, f
 		e.Cells++

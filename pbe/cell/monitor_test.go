@@ -71,10 +71,14 @@ func TestCapacity(t *testing.T) {
 			return []Grant{newTestGrant(self, 30, 600),
 				newTestGrant(900, 4, 100)}
 		}, 30, 600 * 46 / 1000.0, 1},
-		"five PRB is data": {func(int64) []Grant {
+		"a tenth of the cell does not share it": {func(int64) []Grant {
 			return []Grant{newTestGrant(self, 30, 600),
 				newTestGrant(900, 5, 100)}
-		}, 15, 600 * 37.5 / 1000, 2},
+		}, 30, 600 * 45 / 1000, 1},
+		"a seventh shares": {func(int64) []Grant {
+			return []Grant{newTestGrant(self, 30, 600),
+				newTestGrant(900, 7, 100)}
+		}, 15, 600 * 36.5 / 1000, 2},
 		"paging is nobody": {func(int64) []Grant {
 			return []Grant{newTestGrant(self, 30, 600),
 				newTestGrant(0xFFFE, 10, 100)}
@@ -193,9 +197,11 @@ func TestWindowSlides(t *testing.T) {
 // TestIdleDevice checks which R_w an idle device uses: its last own one for ownRateMemory
 // subframes, then that of data users, if there are any, and never that of control users.
 func TestIdleDevice(t *testing.T) {
+	once := RNTI(1000)
 	control := func(i int64) []Grant {
-		list := []Grant{newTestGrant(RNTI(1000+i), 20, 40), newTestGrant(900, 4, 40)}
-		if i%20 == 3 { // passes the filter
+		once++
+		list := []Grant{newTestGrant(once, 20, 40), newTestGrant(900, 4, 40)}
+		if i%20 == 3 {
 			list = append(list, newTestGrant(800, 15, 40))
 		}
 		return list
@@ -215,12 +221,12 @@ func TestIdleDevice(t *testing.T) {
 		t.Errorf("of control users alone: %+v", e)
 	}
 	checkNear(t, "never given anything: others' R_w", runRows(m, 100, 40, beside).Usage[0].Rate,
-		(300*10*40+40*15*2)/(10*40+15*2.0), 1e-9)
+		300, 1e-9)
 	r := runRows(m, 200, 80, own).Usage[0].Rate
 	checkNear(t, "own", r, 600, 0.02)
 	e := runRows(m, 280, 100, control)
 	checkNear(t, "idle: R_w", e.Usage[0].Rate, r, 0.02)
-	checkNear(t, "idle: C_f", float64(e.Fair), e.Usage[0].Rate*50/2*1000, 1e-6)
+	checkNear(t, "idle: C_f", float64(e.Fair), e.Usage[0].Rate*50*1000, 1e-6)
 	r = e.Usage[0].Rate
 	checkNear(t, "idle beside others", runRows(m, 380, ownRateMemory-101, beside).Usage[0].Rate, r, 1e-9)
 	checkNear(t, "idle for long, beside others", runRows(m, 280+ownRateMemory, 10, beside).Usage[0].Rate, 300, 0.1)
@@ -252,7 +258,7 @@ func TestWindowAgainstSums(t *testing.T) {
 		w.Add(s, length)
 		var own, idle, bits, heard, users float64
 		prb, subframes := map[RNTI]int{}, map[RNTI]map[int64]bool{}
-		for i := len(list) - 1; i >= 0 && heard < float64(w.n); i-- {
+		for i := len(list) - 1; i >= 0 && heard < float64(w.received()); i-- {
 			heard++
 			free := 100
 			for _, g := range list[i].Grants {
@@ -275,7 +281,7 @@ func TestWindowAgainstSums(t *testing.T) {
 				users++
 			}
 		}
-		f := w.Usage()
+		f := w.Usage(FilterByPRB)
 		checkNear(t, "own", f.OwnPRB, own/heard, 1e-9)
 		checkNear(t, "idle", f.IdlePRB, idle/heard, 1e-9)
 		if own > 0 {

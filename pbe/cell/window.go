@@ -2,13 +2,37 @@
 
 package cell
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
-// Thresholds of section 4.2.1 of the paper. A user below them only exchanges control traffic: it
-// appears in one subframe, or gets at most four resource blocks.
+// UserFilter selects the users that share a cell. Others only exchange control traffic.
+type UserFilter uint8
+
+const (
+	// FilterByShare lets N be the largest number for which N−1 other users each got at least a quarter of an
+	// even part, 1/N of the cell: within the window, or within the last activeWindow subframes. Each also got
+	// something in more than one subframe. So it holds in cells of any width, with any number of users.
+	FilterByShare UserFilter = iota
+	// FilterByPRB is that of the paper (section 4.2.1): users who appear in more than one subframe of the
+	// window, with more than four resource blocks in each, on average. Users of narrow or crowded cells get less.
+	FilterByPRB
+	// CountAllUsers counts everybody.
+	CountAllUsers
+)
+
+// Thresholds of FilterByPRB.
 const (
 	controlSubframes = 1
 	controlPRB       = 4
+)
+
+// activeWindow is how many subframes show who shares a cell: in a crowded one, users are not served in each
+// round trip. minEvenPart is the part of an even share that counts.
+const (
+	activeWindow = 200
+	minEvenPart  = 0.25
 )
 
 // minSharedPart is the part of the cell that data users must have before their R_w represents data
@@ -51,10 +75,7 @@ func (s usageSum) meanBitsPerPRB() float64 {
 	return float64(s.sizedBits) / float64(s.sizedPRB)
 }
 
-// isDataUser reports whether the user counts as sharing the cell.
-func (s usageSum) isDataUser() bool { return IsDataUser(s.subframes, s.prb) }
-
-// IsDataUser is the user filter. It reports whether a user that got prb resource blocks in a number
+// IsDataUser is FilterByPRB. It reports whether a user that got prb resource blocks in a number
 // of subframes of a window shares the cell, and does not only exchange control traffic.
 func IsDataUser(subframes, prb int) bool {
 	return subframes > controlSubframes && prb > controlPRB*subframes
@@ -67,25 +88,37 @@ type slot struct {
 	idle   uint16
 }
 
+// userSums are the sums of one user.
+type userSums struct {
+	window  usageSum // within the window
+	active  usageSum // of all slots
+	lastNum int64    // number of its last subframe
+}
+
 // Window keeps the last subframes of one cell with the shares of their users. Subframes that were
 // not received do not count.
 type Window struct {
-	// Unfiltered counts every user, as the ablation "no user filter" does.
-	Unfiltered bool
-
 	self  RNTI
 	prb   uint8
 	last  int64
 	slots []slot // ring buffer: head is the oldest of n
 	head  int
 	n     int
-	users map[RNTI]*usageSum
+	older int // how many of the oldest slots are before the window
+	users map[RNTI]*userSums
 	idle  int
-	// others is scratch space of Usage.
-	others []int
+	// others and parts are scratch space of Usage.
+	others []otherUser
+	parts  []int
 	// lastNDI has the NDI of this device's blocks, by HARQ process and block: an equal NDI is a
 	// retransmission.
 	lastNDI [maxHARQ][2]ndiRecord
+}
+
+// otherUser is another user of the cell that may share it.
+type otherUser struct {
+	sums *userSums
+	part float64 // of the cell
 }
 
 // ndiRecord is an NDI and the subframe in which it was received.
@@ -100,7 +133,7 @@ const NDIMemory = 12
 
 // NewWindow returns an empty window of the cell in which this device is called self.
 func NewWindow(self RNTI) *Window {
-	return &Window{self: self, slots: make([]slot, MaxWindow), users: map[RNTI]*usageSum{}}
+	return &Window{self: self, slots: make([]slot, MaxWindow), users: map[RNTI]*userSums{}}
 }
 
 // changeSelf sets the RNTI of this device.
@@ -121,7 +154,7 @@ func (w *Window) Add(s Subframe, length int) {
 	}
 	length = min(max(length, 1), MaxWindow)
 	w.last, w.prb = s.Number, s.PRB
-	w.evictUntil(s.Number - int64(length))
+	w.limitTo(s.Number - int64(length))
 	if w.n == len(w.slots) {
 		w.dropOldestSubframe()
 	}
@@ -142,10 +175,12 @@ func (w *Window) Add(s Subframe, length int) {
 	for _, h := range t.shares {
 		u := w.users[h.user]
 		if u == nil {
-			u = &usageSum{}
+			u = &userSums{}
 			w.users[h.user] = u
 		}
-		u.addSignedUsage(h, 1)
+		u.window.addSignedUsage(h, 1)
+		u.active.addSignedUsage(h, 1)
+		u.lastNum = s.Number
 	}
 }
 
@@ -191,27 +226,45 @@ func mergeGrantShare(list []share, h share) []share {
 	return append(list, h)
 }
 
-// evictUntil drops all subframes up to number.
-func (w *Window) evictUntil(number int64) {
-	for w.n > 0 && w.slots[w.head].number <= number {
+// limitTo removes the subframes up to number from the window, and drops those that are not among the last
+// activeWindow either.
+func (w *Window) limitTo(number int64) {
+	for w.older < w.n && w.slots[(w.head+w.older)%len(w.slots)].number <= number {
+		w.leaveOldestSubframe()
+	}
+	for w.older > 0 && w.slots[w.head].number <= w.last-activeWindow {
 		w.dropOldestSubframe()
 	}
 }
 
-// dropOldestSubframe removes the oldest subframe from the sums of the window.
-func (w *Window) dropOldestSubframe() {
-	t := &w.slots[w.head]
+// leaveOldestSubframe removes the oldest subframe of the window from its sums.
+func (w *Window) leaveOldestSubframe() {
+	t := &w.slots[(w.head+w.older)%len(w.slots)]
 	for _, h := range t.shares {
+		w.users[h.user].window.addSignedUsage(h, -1)
+	}
+	w.idle -= int(t.idle)
+	w.older++
+}
+
+// dropOldestSubframe forgets the oldest subframe.
+func (w *Window) dropOldestSubframe() {
+	if w.older == 0 {
+		w.leaveOldestSubframe()
+	}
+	for _, h := range w.slots[w.head].shares {
 		u := w.users[h.user]
-		u.addSignedUsage(h, -1)
-		if u.subframes == 0 {
+		u.active.addSignedUsage(h, -1)
+		if u.active.subframes == 0 {
 			delete(w.users, h.user)
 		}
 	}
-	w.idle -= int(t.idle)
 	w.head = (w.head + 1) % len(w.slots)
-	w.n--
+	w.n, w.older = w.n-1, w.older-1
 }
+
+// received returns the number of subframes of the window.
+func (w *Window) received() int { return w.n - w.older }
 
 // Usage has the inputs for the capacity of one cell, each a mean over the received subframes of the
 // window.
@@ -236,40 +289,93 @@ type Usage struct {
 	OthersRate float64
 }
 
-// Usage returns the means over the current window.
-func (w *Window) Usage() Usage {
-	f := Usage{Received: w.n, PRB: float64(w.prb), Users: 1}
-	if w.n == 0 {
+// Usage returns the means over the current window. filter selects the users who share the cell.
+func (w *Window) Usage(filter UserFilter) Usage {
+	received := w.received()
+	f := Usage{Received: received, PRB: float64(w.prb), Users: 1}
+	if received == 0 {
 		return f
 	}
-	f.IdlePRB = float64(w.idle) / float64(w.n)
-	others := w.others[:0]
-	var data usageSum
+	f.IdlePRB = float64(w.idle) / float64(received)
 	for r, u := range w.users {
-		if !r.IsUser() {
-			continue
-		}
-		f.AllUsers++
-		if r != w.self && (w.Unfiltered || u.isDataUser()) {
-			f.Users++
-			others = append(others, u.prb)
-			data.prb += u.prb
-			data.sizedPRB += u.sizedPRB
-			data.sizedBits += u.sizedBits
+		if r.IsUser() && u.window.subframes > 0 {
+			f.AllUsers++
 		}
 	}
-	w.others = others
+	others := w.filterUsers(filter)
+	parts := w.parts[:0]
+	var data usageSum
+	for _, o := range others {
+		u := o.sums.window
+		parts = append(parts, u.prb)
+		data.prb += u.prb
+		data.sizedPRB += u.sizedPRB
+		data.sizedBits += u.sizedBits
+	}
+	w.parts = parts
+	f.Users += len(others)
 	left := 0
-	if own := w.users[w.self]; own != nil {
-		f.OwnPRB = float64(own.prb) / float64(w.n)
-		f.Rate = own.meanBitsPerPRB()
-		left = own.prb
+	if own := w.users[w.self]; own != nil && own.window.subframes > 0 {
+		f.OwnPRB = float64(own.window.prb) / float64(received)
+		f.Rate = own.window.meanBitsPerPRB()
+		left = own.window.prb
 	}
-	f.EvenPRB = evenShareLevel(left, others) / float64(w.n)
-	if float64(data.prb) >= minSharedPart*f.PRB*float64(w.n) {
+	f.EvenPRB = evenShareLevel(left, parts) / float64(received)
+	if float64(data.prb) >= minSharedPart*f.PRB*float64(received) {
 		f.OthersRate = data.meanBitsPerPRB()
 	}
 	return f
+}
+
+// filterUsers returns the other users that share the cell. The list is valid until the next call.
+func (w *Window) filterUsers(filter UserFilter) []otherUser {
+	list := w.others[:0]
+	for r, u := range w.users {
+		if r == w.self || !r.IsUser() {
+			continue
+		}
+		switch filter {
+		case FilterByPRB:
+			if !IsDataUser(u.window.subframes, u.window.prb) {
+				continue
+			}
+		case CountAllUsers:
+			if u.window.subframes == 0 {
+				continue
+			}
+		default:
+			if !w.isActive(u) {
+				continue
+			}
+		}
+		list = append(list, otherUser{u, w.partOfCell(u)})
+	}
+	w.others = list
+	if filter != FilterByShare {
+		return list
+	}
+	slices.SortFunc(list, func(a, b otherUser) int { return cmp.Compare(b.part, a.part) })
+	count := 0
+	for i, o := range list {
+		if o.part >= minEvenPart/float64(i+2) {
+			count = i + 1
+		}
+	}
+	return list[:count]
+}
+
+// isActive reports whether a user gets something from time to time, and is not gone: it waits at most twice
+// as long as before for the next time.
+func (w *Window) isActive(u *userSums) bool {
+	n := u.active.subframes
+	return n > controlSubframes &&
+		(u.window.subframes > 0 || (w.last-u.lastNum)*int64(n) <= 2*int64(w.n))
+}
+
+// partOfCell returns the part of the cell that a user has: within the window, since it may be new, or within
+// all slots, since its turn may come rarely.
+func (w *Window) partOfCell(u *userSums) float64 {
+	return max(float64(u.window.prb)/float64(w.received()), float64(u.active.prb)/float64(w.n)) / float64(w.prb)
 }
 
 // evenShareLevel returns the level to which own rises if all is shared alike. It sorts others.
@@ -299,7 +405,7 @@ func (w *Window) newestShares() []share {
 // ownBitsPerPRB returns R_w of the device's own blocks within the window, 0 if none had a size.
 func (w *Window) ownBitsPerPRB() float64 {
 	if own := w.users[w.self]; own != nil {
-		return own.meanBitsPerPRB()
+		return own.window.meanBitsPerPRB()
 	}
 	return 0
 }

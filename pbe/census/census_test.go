@@ -53,7 +53,7 @@ func TestModelledCell(t *testing.T) {
 		c.Add(x)
 		w.Add(s, Window)
 		if s.Number >= Window-1 {
-			f := w.Usage()
+			f := w.Usage(cell.FilterByPRB)
 			all, filtered, count = all+float64(f.AllUsers), filtered+float64(f.Users-1), count+1
 		}
 	})
