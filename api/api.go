@@ -232,6 +232,8 @@ type Cells struct {
 	Receiving bool   `json:"receiving"`        // control messages are received now; only then senders get feedback
 	Reason    string `json:"reason,omitempty"` // why they are not received
 	RNTI      uint16 `json:"rnti"`             // this device's identity in the cells, 0 if unknown
+	// RNTI was found by comparing what arrives with the grants to each user
+	RNTIFound bool `json:"rnti_found,omitempty"`
 	// available to this device now (C_t), over all cells; 0 until data blocks were received
 	CapacityBps unit.Rate `json:"capacity_bps"`
 	FairBps     unit.Rate `json:"fair_bps"` // its fair share of the cells

@@ -113,7 +113,8 @@ var importRules = []importRule{
 	{from: []string{"pbe/source"}, only: []string{"base/fault", "base/userfile"}, reason: "it opens what others read"},
 	{from: []string{"pbe/census"}, only: []string{"base/unit", "pbe/cell", "pbe/lte"},
 		reason: "it counts control messages, whatever their source"},
-	{from: []string{"pbe/listen"}, only: []string{"base/backoff", "base/fault", "pbe/cell", "pbe/cc", "pbe/source"},
+	{from: []string{"pbe/listen"}, only: []string{"base/backoff", "base/fault", "base/unit", "pbe/cell", "pbe/cc",
+		"pbe/source"},
 		reason: "it listens to cells for any transport"},
 
 	// onload

@@ -48,6 +48,10 @@ func newCellListeners(cells map[string]mydevice.Cell, rec *trace.Recorder) (cell
 				"err", why, "hint", fault.HintOf(why))
 			rec.Add(trace.Event{Kind: trace.CellLost, Device: iface, Reason: why.Error()})
 		}
+		cfg.OnFound = func(rnti cell.RNTI) {
+			slog.Info("RNTI found by what arrives", "interface", iface, "rnti", fmt.Sprintf("%#x", uint16(rnti)))
+			rec.Add(trace.Event{Kind: trace.CellRenamed, Device: iface, Text: fmt.Sprintf("%#x", uint16(rnti))})
+		}
 		c[iface] = listen.New(cfg)
 	}
 	return c, nil
@@ -156,7 +160,7 @@ func (c cellListeners) listCellStates() (list []api.Cells) {
 	for _, iface := range slices.Sorted(maps.Keys(c)) {
 		s := c[iface].State()
 		a := api.Cells{Interface: iface, Source: s.Source.String(), Receiving: s.Silent == nil, RNTI: uint16(s.Self),
-			Subflows: s.Flows}
+			RNTIFound: s.Found, Subflows: s.Flows}
 		if s.Silent != nil {
 			a.Reason = s.Silent.Error()
 			if hint := fault.HintOf(s.Silent); hint != "" {

@@ -81,7 +81,7 @@ func TestOpenCells(t *testing.T) {
 	}
 	f := c.feedbackSource("wwan0")()
 	defer f.Close()
-	if r := f.OnPacket(0, 0, 0); r.TransportRate != 0 {
+	if r := f.OnPacket(0, 0, 0, 0); r.TransportRate != 0 {
 		t.Errorf("nothing is heard: %+v", r)
 	}
 	s := c.listCellStates()

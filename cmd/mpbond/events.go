@@ -189,6 +189,8 @@ func describeEvent(e api.Event) string {
 		return "cell messages for " + e.Device + " are received"
 	case trace.CellLost:
 		return "no cell messages for " + e.Device + ", senders get no cell feedback: " + e.Reason
+	case trace.CellRenamed:
+		return fmt.Sprintf("the cells of %s call this device %s, found by what arrives", e.Device, e.Text)
 	case trace.Handoff:
 		return fmt.Sprintf("cell %s serves %s now (%s)", e.Text, e.Device, e.Reason)
 	case trace.PolicyRefused:

@@ -9,7 +9,7 @@ type Cell struct {
 	// FIFO or of a recording, which is played once. The source is trusted.
 	Messages string `toml:"messages"`
 	// RNTI is the number that the cells use for this device, 11 to 65523; 0: as the source says,
-	// which knows it from a modem.
+	// which knows it from a modem, or found by what arrives. The network gives a new one with each connection.
 	RNTI uint16 `toml:"rnti"`
 	// Cells are the numbers of the cells that may serve this device, the primary cell first. Empty:
 	// all cells of the source, by number.

@@ -81,6 +81,7 @@ const (
 	CapCleared   Kind = "cap_cleared"   // as CapWarning; the device may carry traffic again
 	CellReceived Kind = "cell_received" // device: a local interface whose cells' control messages now arrive
 	CellLost     Kind = "cell_lost"     // device, reason: why its cells' control messages no longer arrive
+	CellRenamed  Kind = "cell_renamed"  // device: a local interface, text: its RNTI, found by what arrives
 	// device: a local interface that another mobile cell serves now, text: that cell, reason: how likely
 	// that was
 	Handoff Kind = "handoff"
@@ -94,7 +95,7 @@ func (k Kind) IsChange() bool {
 		RelayUp, RelayDown, Error,
 		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DevicePaused,
 		DeviceResumed, DeviceSuspended, DeviceUnsuspended, PolicyChanged, PolicyRefused, CapWarning, CapReached,
-		CapCleared, CellReceived, CellLost, Handoff:
+		CapCleared, CellReceived, CellLost, CellRenamed, Handoff:
 		return true
 	}
 	return false
@@ -108,7 +109,7 @@ func Kinds() []Kind {
 		Dropped, FlowOpen, FlowMove, FlowClose, Mark,
 		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DevicePaused, DeviceResumed, DeviceSuspended,
 		DeviceUnsuspended, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapCleared, CellReceived, CellLost,
-		Handoff}
+		CellRenamed, Handoff}
 }
 
 // Event is one line of a trace. Fields that a kind does not use are zero and left out. Units never

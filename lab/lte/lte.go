@@ -160,6 +160,9 @@ func (n *Network) Offer(u int, it *Item) bool {
 	return true
 }
 
+// Rename gives user u another RNTI, as a network does with each connection of a device.
+func (n *Network) Rename(u int, rnti cell.RNTI) { n.users[u].RNTI = rnti }
+
 // Waiting returns the bytes of user u that are waiting or on the air.
 func (n *Network) Waiting(u int) unit.Bytes { return n.users[u].waiting }
 

@@ -18,6 +18,8 @@ type Cell struct {
 	// Filter, if set, gets each subframe before the monitors. It may change the subframe, or return
 	// false to drop it.
 	Filter func(s *cell.Subframe) bool
+	// ArrivalStep, if set, is the time in whose multiples modems pass packets on, as monitors see it.
+	ArrivalStep time.Duration
 	// AfterStep, if set, is called after each subframe.
 	AfterStep func(now time.Duration)
 
@@ -50,6 +52,7 @@ func NewCell(cfg lte.Config, user func(flow int) int, listens ...bool) *Cell {
 			continue
 		}
 		m := cell.NewMonitor()
+		m.CompareArrivals(true)
 		var ids []cell.ID
 		for _, x := range u.Cells {
 			m.AddCell(cell.ID(x), u.RNTI, cell.DefaultErrorRate)
@@ -110,6 +113,8 @@ func (c *Cell) FlowFeedback(u int) func(time.Duration, *Packet) cc.CellFeedback 
 		if p.RTprop > 0 {
 			c.monitors[u].SetWindow(p.RTprop)
 		}
+		step := max(c.ArrivalStep, time.Millisecond)
+		c.monitors[u].AddArrival(int64((now+step-1)/step*step/time.Millisecond), p.Size)
 		return r.OnPacket(now, now-p.Sent, c.capacityOf(u))
 	}
 }
@@ -118,12 +123,15 @@ func (c *Cell) FlowFeedback(u int) func(time.Duration, *Packet) cc.CellFeedback 
 func (c *Cell) capacityOf(u int) cc.CellRates {
 	if k := &c.capacities[u]; k.subframe != c.nextSubframe {
 		e := c.monitors[u].Estimate()
-		*k = cachedCapacity{c.nextSubframe, cc.CellRates{
-			Transport: e.Transport,
-			Fair:      e.FairTransport,
-			Activated: e.Activated,
-			Full:      e.Full,
-		}}
+		*k = cachedCapacity{subframe: c.nextSubframe}
+		if k.capacity = (cc.CellRates{Invalid: e.SelfStale}); !e.SelfStale {
+			k.capacity = cc.CellRates{
+				Transport: e.Transport,
+				Fair:      e.FairTransport,
+				Activated: e.Activated,
+				Full:      e.Full,
+			}
+		}
 	}
 	return c.capacities[u].capacity
 }

@@ -50,6 +50,8 @@ type Facts struct {
 	CallsAt string
 	// Refused lists devices that were refused by one of the two ends.
 	Refused []Refused
+	// Cells are the monitored mobile cells whose messages are not used.
+	Cells   []Cells
 	Running bool   // the role runs here
 	Version string // of this program
 	// RunningVersion is the version of the running role.
@@ -93,6 +95,11 @@ type Refused struct {
 	Device, Address string // Device is "" for an unknown device
 	Here            bool   // this device refuses
 	Reason, Hint    string
+}
+
+// Cells are the mobile cells of a local interface, and why senders get no feedback from them.
+type Cells struct {
+	Interface, Reason string
 }
 
 // Problem is an error split into its parts.

@@ -58,6 +58,7 @@ func Evaluate(f Facts) Report {
 		}
 		j.checkRunning()
 		j.checkRefused()
+		j.checkCells()
 	}
 	r := Report{Findings: j.findings, Subflows: reportSubflows(f.Subflows)}
 	if r.Findings == nil {

@@ -85,6 +85,7 @@ func Gather(ctx context.Context, p Config) Facts {
 	f.Name = cmp.Or(st.Name, p.Host)
 	f.Calls, f.CallsAt = callsFromStatus(st, p.clockNow()), st.Listen
 	f.Pipes = pipesFromStatus(st)
+	f.Cells = cellsFromStatus(st)
 	for _, r := range st.Refused {
 		f.Refused = append(f.Refused, Refused{r.Device, r.Address, r.Here, r.Reason, r.Hint})
 	}

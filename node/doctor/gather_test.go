@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +84,13 @@ func TestFromStatus(t *testing.T) {
 	if len(l) != 4 || !l[0].Carries || !l[0].Ready || l[1].RTT != 5*time.Millisecond || !l[1].Ready ||
 		l[1].Carries || l[2].Ready || l[2].Problem.Hint != "x" || l[3].Ready {
 		t.Errorf("%+v", l)
+	}
+	st.Cells = []api.Cells{{Interface: "wwan0", Receiving: true}, {Interface: "wwan1", Reason: "stale"}}
+	r := Evaluate(Facts{Cells: cellsFromStatus(st)})
+	if !slices.ContainsFunc(r.Findings, func(f Finding) bool {
+		return f.Check == "cells" && f.Subject == "wwan1" && f.Level == Warn && strings.HasSuffix(f.Text, ": stale")
+	}) || slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Subject == "wwan0" }) {
+		t.Errorf("cells: %+v", r.Findings)
 	}
 	if d := primariesFrom(st); len(d) != 1 || d[0] != (Primary{Name: "laptop", Subflows: 2, Silent: 1}) {
 		t.Errorf("%+v", d)

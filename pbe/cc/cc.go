@@ -64,6 +64,9 @@ type CellFeedback struct {
 	Internet bool
 	// Activated counts how often the network has activated another carrier.
 	Activated uint8
+	// Invalid reports that earlier feedback does not hold: the receiver knows that its measurements are wrong.
+	// The sender uses its own at once.
+	Invalid bool
 }
 
 // Loss describes packets declared lost at one time.

@@ -154,7 +154,7 @@ func (p *PBE) OnAck(a Ack) {
 	p.lastAckTime = a.Now
 	p.acked += a.Bytes
 	if a.Cells.TransportRate <= 0 || p.minRTT == 0 {
-		if p.hasFeedback && a.Now > p.feedbackTime+pbeFeedbackTimeout {
+		if p.hasFeedback && (a.Cells.Invalid || a.Now > p.feedbackTime+pbeFeedbackTimeout) {
 			p.fallBackToBBR()
 		}
 		return

@@ -76,6 +76,8 @@ type CellRates struct {
 	// cells. This is our addition: the paper uses delays alone and takes new neighbors or
 	// retransmitted blocks for a bottleneck elsewhere.
 	Full bool
+	// Invalid reports that the state is known to be wrong.
+	Invalid bool
 }
 
 // OnPacket handles an arriving packet and returns the feedback for its acknowledgement. The clocks
@@ -102,5 +104,5 @@ func (r *Receiver) OnPacket(now, oneWay time.Duration, c CellRates) CellFeedback
 		r.internet = false
 	}
 	return CellFeedback{TransportRate: c.Transport, FairRate: c.Fair, Internet: r.internet,
-		Activated: uint8(c.Activated)}
+		Activated: uint8(c.Activated), Invalid: c.Invalid}
 }

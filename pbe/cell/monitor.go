@@ -47,6 +47,9 @@ type Estimate struct {
 	Full bool
 	// Cells counts the active cells. Activated counts activations.
 	Cells, Activated int
+	// SelfStale reports that the device's RNTI is stale: its grants do not explain what arrives. The estimate
+	// is wrong then. It is always false without CompareArrivals.
+	SelfStale bool
 	// Usage has the inputs of each active cell. Active reports which cells are active: only those
 	// received in the last max(SilentAfter, window) subframes.
 	Usage  [MaxCells]Usage
@@ -91,6 +94,8 @@ type Monitor struct {
 	UserFilter UserFilter
 
 	cells     [MaxCells]*cellState
+	self      RNTI
+	check     *selfCheck // nil: what arrives is not compared
 	window    int
 	activated int
 	last      int64
@@ -109,6 +114,7 @@ func (m *Monitor) AddCell(c ID, self RNTI, p float64) bool {
 	for _, o := range m.cells {
 		primary = primary && o == nil
 	}
+	m.self = self
 	m.cells[c] = &cellState{window: NewWindow(self), primary: primary, active: primary, table: NewCapacityTable(p)}
 	return true
 }
@@ -116,6 +122,8 @@ func (m *Monitor) AddCell(c ID, self RNTI, p float64) bool {
 // SetSelf sets the device's RNTI in all cells, as each connection to the network gives a new one
 // (one RNTI for all cells of a device, 36.300 section 8.1). The state of other users stays.
 func (m *Monitor) SetSelf(self RNTI) {
+	m.self = self
+	m.check.forget()
 	for _, o := range m.cells {
 		if o != nil {
 			o.window.changeSelf(self)
@@ -162,6 +170,11 @@ func (m *Monitor) Add(r *Row) {
 		}
 		o.active = active
 	}
+	if m.check != nil {
+		if self := m.check.compareRow(r, m.self); self != m.self {
+			m.SetSelf(self)
+		}
+	}
 }
 
 // noteOwnBlocks updates the state from the device's own grants in the subframe.
@@ -206,7 +219,7 @@ func (o *cellState) estimateBitsPerPRB(f Usage, now int64) float64 {
 
 // Estimate returns the capacity as of the last row.
 func (m *Monitor) Estimate() Estimate {
-	e := Estimate{Number: m.last, Activated: m.activated}
+	e := Estimate{Number: m.last, Activated: m.activated, SelfStale: m.check.isStale()}
 	var fair, physical, transport, fairTransport, had, could float64
 	for c, o := range m.cells {
 		if o == nil {

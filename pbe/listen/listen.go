@@ -20,6 +20,7 @@ import (
 
 	"mpbond/base/backoff"
 	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/pbe/cc"
 	"mpbond/pbe/cell"
 )
@@ -53,7 +54,8 @@ const (
 // Config configures a Listener.
 type Config struct {
 	Source Source
-	// RNTI is the device's name in its cells; 0 takes it from the source.
+	// RNTI is the device's name in its cells; 0 takes it from the source. If the source does not name it, or
+	// the name is stale, it is found by what arrives (cell.Monitor.CompareArrivals).
 	RNTI cell.RNTI
 	// Cells are the cells of the source that may serve this device, the primary one first. Empty
 	// means all, by number.
@@ -61,6 +63,8 @@ type Config struct {
 	// OnSilence, if not nil, receives the reason when the cells fall silent, and nil when messages
 	// arrive again or for the first time. The goroutine of Run calls it.
 	OnSilence func(reason error)
+	// OnFound, if not nil, receives each RNTI that was found by what arrives. The goroutine of Run calls it.
+	OnFound func(cell.RNTI)
 }
 
 // Listener listens to the cells of one link. Make one with New; its methods are safe for concurrent
@@ -76,7 +80,9 @@ type Listener struct {
 	prb          [cell.MaxCells]uint8
 	fusion       *cell.Fusion // nil before the first head is read
 	monitor      *cell.Monitor
-	self         cell.RNTI
+	self         cell.RNTI // of this device, 0 if unknown
+	sourceSelf   cell.RNTI // as the source names it
+	found        cell.RNTI // self, if it was found by what arrives
 	window       time.Duration
 	estimate     cell.Estimate // as of newestRow
 	newestRow    int64         // number of the newest row; valid if rows > 0
@@ -218,6 +224,7 @@ func (l *Listener) startRecording(r *cell.Reader) error {
 		}
 	}
 	m := cell.NewMonitor()
+	m.CompareArrivals(l.cfg.RNTI == 0)
 	for _, c := range cells {
 		if int(c) >= len(r.PRB) || r.PRB[c] == 0 || !m.AddCell(c, l.self, cell.DefaultErrorRate) {
 			return fault.New(fault.Config,
@@ -230,7 +237,7 @@ func (l *Listener) startRecording(r *cell.Reader) error {
 			"check that the decoder receives a cell")
 	}
 	l.prb, l.fusion, l.monitor, l.rows, l.estimateRows, l.sourceErr = r.PRB, cell.NewFusion(cells...), m, 0, 0, nil
-	l.estimate, l.primary = cell.Estimate{}, cells[0]
+	l.estimate, l.primary, l.sourceSelf = cell.Estimate{}, cells[0], 0
 	return nil
 }
 
@@ -238,14 +245,17 @@ func (l *Listener) startRecording(r *cell.Reader) error {
 func (l *Listener) processSubframe(r *cell.Reader, s cell.Subframe) (rows int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.cfg.RNTI == 0 && r.Self != l.self {
-		l.self = r.Self
+	if l.cfg.RNTI == 0 && r.Self != l.sourceSelf {
+		l.self, l.sourceSelf, l.found = r.Self, r.Self, 0
 		l.monitor.SetSelf(r.Self)
 	}
 	now := time.Since(l.epoch)
 	l.monitor.SetWindow(l.averagingWindow(now))
 	l.fusion.Add(s, func(row *cell.Row) {
 		l.monitor.Add(row)
+		if self := l.monitor.Self(); self != l.self {
+			l.self, l.found = self, self
+		}
 		at := now - time.Duration(row.Number)*subframeDuration
 		if restarted := row.Number <= l.newestRow ||
 			row.Number > l.newestRow+int64(time.Second/subframeDuration); l.rows == 0 || restarted {
@@ -294,8 +304,14 @@ func (l *Listener) checkCurrent(now time.Duration) error {
 		return fault.New(fault.Timeout, errors.New("no control messages yet"),
 			"check that the decoder receives the cells")
 	case !l.self.IsUser():
-		return fault.New(fault.Config, errors.New("the RNTI of this device is unknown"),
-			"set rnti, or use a source that reports it")
+		return fault.New(fault.Config, errors.New("the RNTI of this device is not known yet"),
+			"it is found while data arrive over the cells; a source that asks the modem knows it at once")
+	case l.isSelfStale() && l.cfg.RNTI != 0:
+		return fault.New(fault.Config, fmt.Errorf("RNTI %#x is stale: its grants do not explain what arrives",
+			uint16(l.self)), "the network gives a new one with each connection: leave rnti out, then it is found")
+	case l.isSelfStale():
+		return fault.New(fault.Timeout, fmt.Errorf("RNTI %#x is stale: its grants do not explain what arrives",
+			uint16(l.self)), "the new one is searched for; it is found while data arrive over these cells")
 	case age > max(maxEstimateAge, l.window) && l.sourceErr != nil:
 		return l.sourceErr
 	case age > max(maxEstimateAge, l.window):
@@ -308,6 +324,9 @@ func (l *Listener) checkCurrent(now time.Duration) error {
 		return nil
 	}
 }
+
+// isSelfStale reports whether the RNTI is known to be wrong. mu must be held.
+func (l *Listener) isSelfStale() bool { return l.monitor != nil && l.monitor.IsSelfStale() }
 
 // newestEstimate returns the estimate as of the last row. mu must be held.
 func (l *Listener) newestEstimate() cell.Estimate {
@@ -323,14 +342,19 @@ func (l *Listener) watchSilence(ctx context.Context) {
 	defer t.Stop()
 	const unknown, current, silent = 0, 1, 2
 	lastReport, lastCurrent := unknown, time.Now() // the last report, and when the estimate was last current
+	lastFound := cell.RNTI(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
 			l.mu.Lock()
-			reason := l.checkCurrent(time.Since(l.epoch))
+			reason, found := l.checkCurrent(time.Since(l.epoch)), l.found
 			l.mu.Unlock()
+			if found != lastFound && found != 0 && l.cfg.OnFound != nil {
+				l.cfg.OnFound(found)
+			}
+			lastFound = found
 			switch {
 			case reason == nil:
 				if lastCurrent = now; lastReport != current {
@@ -357,8 +381,9 @@ type State struct {
 	Source Source
 	// Silent is why the estimate is not current, or nil.
 	Silent error
-	// Self is the device's RNTI, 0 if unknown.
-	Self cell.RNTI
+	// Self is the device's RNTI, 0 if unknown. Found reports that it was found by what arrives.
+	Self  cell.RNTI
+	Found bool
 	// PRB is the width of each cell of the source.
 	PRB [cell.MaxCells]uint8
 	// Estimate is the newest one, however old.
@@ -372,7 +397,8 @@ func (l *Listener) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Since(l.epoch)
-	s := State{Source: l.cfg.Source, Silent: l.checkCurrent(now), Self: l.self, PRB: l.prb}
+	s := State{Source: l.cfg.Source, Silent: l.checkCurrent(now), Self: l.self, Found: l.found != 0,
+		PRB: l.prb}
 	if l.rows > 0 {
 		s.Estimate = l.newestEstimate()
 	}
@@ -403,16 +429,19 @@ func (l *Listener) Flow() *Flow {
 
 // OnPacket returns the feedback for a packet with the one-way delay oneWay, by clocks that need not
 // agree. rtprop is the least round trip that the sender knows, 0 for none; it is limited to
-// cell.MaxWindow. The first argument is the time of the connection's clock and is ignored, since
-// the flows of a device do not share it. Without current estimates the feedback has a TransportRate
-// of 0.
-func (f *Flow) OnPacket(_, oneWay, rtprop time.Duration) cc.CellFeedback {
+// cell.MaxWindow. size counts the packet's bytes with headers. The first argument is the time of the
+// connection's clock and is ignored, since the flows of a device do not share it. Without current estimates the
+// feedback has a TransportRate of 0.
+func (f *Flow) OnPacket(_, oneWay, rtprop time.Duration, size unit.Bytes) cc.CellFeedback {
 	l := f.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Since(l.epoch)
 	f.lastPacket, f.rtprop = now, min(rtprop, cell.MaxWindow*subframeDuration)
-	var c cc.CellRates
+	if l.rows > 0 {
+		l.monitor.AddArrival(int64((now-l.baseDelay)/subframeDuration), size)
+	}
+	c := cc.CellRates{Invalid: l.isSelfStale()}
 	if l.checkCurrent(now) == nil {
 		e := l.newestEstimate()
 		c = cc.CellRates{Transport: e.Transport, Fair: e.FairTransport, Activated: e.Activated, Full: e.Full}

@@ -115,7 +115,7 @@ func TestChain(t *testing.T) {
 		ack := func() {
 			now := time.Since(begin) + time.Second
 			p.OnAck(cc.Ack{Now: now, Bytes: cc.MSS, Packets: 1, RTT: 40 * ms, Sent: now - 40*ms, Rate: 5 * unit.Mbps,
-				InFlight: 30 * unit.KB, Cells: f.OnPacket(now, 0, 40*ms)})
+				InFlight: 30 * unit.KB, Cells: f.OnPacket(now, 0, 40*ms, 0)})
 		}
 		conn := <-src.opened
 		st := newTestDecoder(t, conn)
@@ -207,10 +207,10 @@ func TestSelf(t *testing.T) {
 				t.Fatal(err)
 			}
 			writeSubframes(t, st, me, 100*ms, nil)
-			return f.OnPacket(0, 0, 40*ms)
+			return f.OnPacket(0, 0, 40*ms, 0)
 		}
 		writeSubframes(t, st, me, 100*ms, nil)
-		if r := f.OnPacket(0, 0, 40*ms); r.TransportRate != 0 || l.State().Silent == nil {
+		if r := f.OnPacket(0, 0, 40*ms, 0); r.TransportRate != 0 || l.State().Silent == nil {
 			t.Errorf("the radio is not named: %+v", r)
 		}
 		asMe, asOther := announce(me), announce(77)
@@ -233,13 +233,13 @@ func TestFlows(t *testing.T) {
 		st := newTestDecoder(t, conn)
 		writeSubframes(t, st, me, 100*ms, nil)
 		a, b := l.Flow(), l.Flow()
-		one := a.OnPacket(0, 0, 40*ms).TransportRate
-		two := b.OnPacket(0, 0, 40*ms).TransportRate
+		one := a.OnPacket(0, 0, 40*ms, 0).TransportRate
+		two := b.OnPacket(0, 0, 40*ms, 0).TransportRate
 		if one == 0 || two != one/2 || l.State().Flows != 2 {
 			t.Errorf("alone %v, of two %v, %d flows", one, two, l.State().Flows)
 		}
 		b.Close()
-		if again := a.OnPacket(0, 0, 40*ms).TransportRate; again != one {
+		if again := a.OnPacket(0, 0, 40*ms, 0).TransportRate; again != one {
 			t.Errorf("alone again %v", again)
 		}
 		a.Close()
@@ -263,7 +263,7 @@ func TestFull(t *testing.T) {
 			st.prb = prb
 			var got cc.CellFeedback
 			oneWay := time.Duration(0)
-			writeSubframes(t, st, me, time.Second, func() { got, oneWay = f.OnPacket(0, oneWay, 40*ms), 50*ms })
+			writeSubframes(t, st, me, time.Second, func() { got, oneWay = f.OnPacket(0, oneWay, 40*ms, 0), 50*ms })
 			if got.TransportRate == 0 || got.Internet != want {
 				t.Errorf("%d of 50 blocks: %+v", prb, got)
 			}
@@ -529,11 +529,11 @@ func TestLongRoundTrip(t *testing.T) {
 		defer f.Close()
 		conn := <-src.opened
 		defer conn.Close()
-		writeSubframes(t, newTestDecoder(t, conn), me, time.Second, func() { f.OnPacket(0, 0, 10*time.Second) })
-		if time.Sleep(900 * ms); f.OnPacket(0, 0, 10*time.Second).TransportRate == 0 {
+		writeSubframes(t, newTestDecoder(t, conn), me, time.Second, func() { f.OnPacket(0, 0, 10*time.Second, 0) })
+		if time.Sleep(900 * ms); f.OnPacket(0, 0, 10*time.Second, 0).TransportRate == 0 {
 			t.Error("0.9 s are less than a round trip of a second")
 		}
-		if time.Sleep(200 * ms); f.OnPacket(0, 0, 10*time.Second).TransportRate != 0 {
+		if time.Sleep(200 * ms); f.OnPacket(0, 0, 10*time.Second, 0).TransportRate != 0 {
 			t.Error("1.1 s count as now")
 		}
 	})

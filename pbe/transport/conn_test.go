@@ -510,8 +510,8 @@ type fixedFeedback struct {
 	closed atomic.Bool
 }
 
-func (s *fixedFeedback) OnPacket(now, oneWay, rtprop time.Duration) cc.CellFeedback { return s.radio }
-func (s *fixedFeedback) Close()                                                     { s.closed.Store(true) }
+func (s *fixedFeedback) OnPacket(_, _, _ time.Duration, _ unit.Bytes) cc.CellFeedback { return s.radio }
+func (s *fixedFeedback) Close()                                                       { s.closed.Store(true) }
 
 // TestFeedbackMoves: after a migration the feedback of the new endpoint is used. At the end it is
 // closed.

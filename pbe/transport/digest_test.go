@@ -434,8 +434,8 @@ func (c *recordedController) OnLoss(l cc.Loss) {
 }
 
 // feedback returns reports that vary with time.
-func (d *digestRun) feedback(end int) func(now, oneWay, rtprop time.Duration) cc.CellFeedback {
-	return func(now, oneWay, rtprop time.Duration) cc.CellFeedback {
+func (d *digestRun) feedback(end int) reportFunc {
+	return func(now, oneWay, rtprop time.Duration, _ unit.Bytes) cc.CellFeedback {
 		d.record('F', end, uint64(now), uint64(oneWay), uint64(rtprop))
 		return cc.CellFeedback{TransportRate: unit.Rate(1+now.Milliseconds()%50) * unit.Mbps, FairRate: unit.Mbps,
 			Internet: oneWay > 30*time.Millisecond, Activated: uint8(now / time.Second)}

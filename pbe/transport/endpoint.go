@@ -45,10 +45,10 @@ type Options struct {
 type Feedback interface {
 	// OnPacket is called for each packet that arrives and returns the feedback for the next
 	// acknowledgements. now and oneWay use the connection's clocks, of which only differences are
-	// meaningful. rtprop is the sender's minimum RTT, 0 while unknown. The feedback is repeated for
-	// 100 ms at most. OnPacket must return a TransportRate of 0 when its own measurements
-	// are too old.
-	OnPacket(now, oneWay, rtprop time.Duration) cc.CellFeedback
+	// meaningful. rtprop is the sender's minimum RTT, 0 while unknown. size counts the packet's bytes with
+	// headers. The feedback is repeated for 100 ms at most. OnPacket must return a TransportRate of 0 when
+	// its own measurements are too old.
+	OnPacket(now, oneWay, rtprop time.Duration, size unit.Bytes) cc.CellFeedback
 	// Close is called last.
 	Close()
 }

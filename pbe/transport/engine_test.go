@@ -538,7 +538,7 @@ func TestFeedback(t *testing.T) {
 		mtu: 1472}, 6)
 	var least, most, rtprop time.Duration
 	reports := 0
-	w.engines[1].radio.report = func(now, oneWay, rt time.Duration) cc.CellFeedback {
+	w.engines[1].radio.report = func(now, oneWay, rt time.Duration, _ unit.Bytes) cc.CellFeedback {
 		reports++
 		least, most, rtprop = min(least, oneWay), max(most, oneWay), rt
 		return cc.CellFeedback{TransportRate: unit.Rate(reports) * unit.Mbps, Activated: 3}
@@ -574,7 +574,7 @@ func TestFeedbackAge(t *testing.T) {
 	if e.switchPath(time.Second, cc.NewCUBIC()); e.radio.incoming.TransportRate != 0 {
 		t.Errorf("on another path still %+v", e.radio.incoming)
 	}
-	e.radio.report = func(now, oneWay, rtprop time.Duration) cc.CellFeedback { return first }
+	e.radio.report = func(_, _, _ time.Duration, _ unit.Bytes) cc.CellFeedback { return first }
 	if err := e.handlePacketFrames(2*time.Second, 6, append(appendStamp(nil, time.Second, 0), framePing)); err != nil {
 		t.Fatal(err)
 	}

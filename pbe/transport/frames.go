@@ -75,6 +75,12 @@ func (a *ackFrame) appendEncodedAck(b []byte) []byte {
 	return b
 }
 
+// Flags of a RADIO frame. Others are ignored.
+const (
+	radioInternet = 1 << iota
+	radioInvalid
+)
+
 // appendRadio appends a RADIO frame.
 func appendRadio(b []byte, r cc.CellFeedback) []byte {
 	b = append(b, frameRadio)
@@ -82,7 +88,10 @@ func appendRadio(b []byte, r cc.CellFeedback) []byte {
 	b = binary.AppendUvarint(b, uint64(max(0, r.FairRate/unit.Kbps)))
 	flags := byte(0)
 	if r.Internet {
-		flags = 1
+		flags |= radioInternet
+	}
+	if r.Invalid {
+		flags |= radioInvalid
 	}
 	return append(b, flags, r.Activated)
 }
@@ -215,7 +224,8 @@ func (r *frameReader) readRadioFields() cc.CellFeedback {
 	return cc.CellFeedback{
 		TransportRate: unit.Rate(transport) * unit.Kbps,
 		FairRate:      unit.Rate(fair) * unit.Kbps,
-		Internet:      flags&1 != 0,
+		Internet:      flags&radioInternet != 0,
+		Invalid:       flags&radioInvalid != 0,
 		Activated:     activated,
 	}
 }

@@ -122,7 +122,7 @@ func TestLiveness(t *testing.T) {
 func TestRadioFeedback(t *testing.T) {
 	var delays []time.Duration
 	said := cc.CellFeedback{TransportRate: 3 * unit.Mbps}
-	report := func(now, oneWay, minRTT time.Duration) cc.CellFeedback {
+	report := func(now, oneWay, minRTT time.Duration, _ unit.Bytes) cc.CellFeedback {
 		delays = append(delays, oneWay)
 		return said
 	}
@@ -139,7 +139,7 @@ func TestRadioFeedback(t *testing.T) {
 		t.Error("the report is not repeated, or when it is old")
 	}
 	f.onRadioFrame(said)
-	if f.beginPacket(); f.incoming != said || f.current != (cc.CellFeedback{}) {
+	if f.beginPacket(cc.MSS); f.incoming != said || f.current != (cc.CellFeedback{}) {
 		t.Errorf("%+v, of the packet itself %+v", f.incoming, f.current)
 	}
 	f.delayToPeer.sinceFirst(7)

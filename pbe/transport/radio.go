@@ -5,11 +5,16 @@ package transport
 import (
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cc"
 )
 
 // reportLifetime bounds how long ACKs repeat a report of the cells.
 const reportLifetime = 100 * time.Millisecond
+
+// reportFunc returns the feedback for a packet of size bytes, with headers, that arrived with that one-way
+// delay. minRTT is the sender's minimum RTT.
+type reportFunc func(now, oneWay, minRTT time.Duration, size unit.Bytes) cc.CellFeedback
 
 // radioFeedback is PBE-CC's feedback in both directions. It asks for a report of the local cells
 // for each packet that arrives, adds the newest report to ACKs, and keeps the newest report of the
@@ -17,9 +22,8 @@ const reportLifetime = 100 * time.Millisecond
 // are in µs by two unsynchronized clocks, modulo 2^32, and made relative to the first one on the
 // path. It is not safe for concurrent use.
 type radioFeedback struct {
-	// report returns the feedback for a packet that arrived with that one-way delay. minRTT is the
-	// sender's minimum RTT. Nil sends no feedback.
-	report        func(now, oneWay, minRTT time.Duration) cc.CellFeedback
+	report        reportFunc // nil: no feedback is sent
+	packetSize    unit.Bytes // of the packet being handled, with headers
 	outgoing      cc.CellFeedback
 	reportTime    time.Duration // when outgoing was made; 0: there is no report
 	delayFromPeer relativeDelay
@@ -44,8 +48,10 @@ func (r *relativeDelay) sinceFirst(oneWay uint32) time.Duration {
 	return time.Duration(int32(oneWay-r.first)) * time.Microsecond
 }
 
-// beginPacket clears the report of the previous packet.
-func (f *radioFeedback) beginPacket() { f.current = cc.CellFeedback{} }
+// beginPacket clears the report of the previous packet. size includes headers.
+func (f *radioFeedback) beginPacket(size unit.Bytes) {
+	f.current, f.packetSize = cc.CellFeedback{}, size
+}
 
 // onRadioFrame handles a RADIO frame in the newest packet.
 func (f *radioFeedback) onRadioFrame(r cc.CellFeedback) { f.incoming, f.current = r, r }
@@ -56,7 +62,7 @@ func (f *radioFeedback) onOneWayDelay(now time.Duration, oneWay uint32, minRTT t
 	f.peerMinRTT = minRTT
 	delay := f.delayFromPeer.sinceFirst(oneWay)
 	if f.report != nil {
-		f.outgoing, f.reportTime = f.report(now, delay, minRTT), now
+		f.outgoing, f.reportTime = f.report(now, delay, minRTT, f.packetSize), now
 	}
 }
 
@@ -74,7 +80,7 @@ func (f *radioFeedback) resetSending() {
 }
 
 // resetReceiving forgets the path on which packets arrive and sets the source of new reports.
-func (f *radioFeedback) resetReceiving(report func(now, oneWay, minRTT time.Duration) cc.CellFeedback) {
+func (f *radioFeedback) resetReceiving(report reportFunc) {
 	f.report, f.reportTime, f.delayFromPeer = report, 0, relativeDelay{}
 }
 
@@ -86,8 +92,7 @@ type feedbackSource struct {
 
 // switchFeedbackTo closes the source and, if enabled, opens the one that listen creates; nil opens
 // none. It returns the function that makes reports, or nil.
-func (r *feedbackSource) switchFeedbackTo(listen func() Feedback) (
-	report func(now, oneWay, minRTT time.Duration) cc.CellFeedback) {
+func (r *feedbackSource) switchFeedbackTo(listen func() Feedback) reportFunc {
 	if r.feedback != nil {
 		r.feedback.Close()
 		r.feedback = nil

@@ -2,12 +2,17 @@
 
 package transport
 
-import "time"
+import (
+	"time"
+
+	"mpbond/base/unit"
+)
 
 // handlePacketFrames handles the frames of one packet from the peer. It ignores duplicates. An
 // error means that no valid peer sends such a packet.
 func (e *engine) handlePacketFrames(now time.Duration, number uint64, frames []byte) error {
-	e.counts.wireIn += uint64(len(frames)+overhead) + uint64(e.headerSize)
+	size := unit.Bytes(len(frames)+overhead) + e.headerSize
+	e.counts.wireIn += uint64(size)
 	if e.closing.err != nil {
 		e.closing.onLatePacket(now, e.needsNoReply(frames))
 		return nil
@@ -21,7 +26,7 @@ func (e *engine) handlePacketFrames(now time.Duration, number uint64, frames []b
 		return nil
 	}
 	e.liveness.lastReceived = now
-	e.radio.beginPacket()
+	e.radio.beginPacket(size)
 	newest := number >= e.acks.nextExpected()
 	eliciting := false
 	for r := (frameReader{buf: frames}); len(r.buf) > 0; {

@@ -129,10 +129,10 @@ func TestReporter(t *testing.T) {
 		t.Error("it reports before it is enabled")
 	}
 	r.enabled = true
-	if report := r.switchFeedbackTo(listen(first)); report == nil || report(0, 0, 0) != first.radio {
+	if report := r.switchFeedbackTo(listen(first)); report == nil || report(0, 0, 0, 0) != first.radio {
 		t.Error("the first does not report")
 	}
-	if report := r.switchFeedbackTo(listen(second)); report == nil || report(0, 0, 0) != second.radio ||
+	if report := r.switchFeedbackTo(listen(second)); report == nil || report(0, 0, 0, 0) != second.radio ||
 		!first.closed.Load() {
 		t.Error("the second does not report, or the first still does")
 	}
