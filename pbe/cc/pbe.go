@@ -31,10 +31,13 @@ const (
 	pbeFairShareReached = 0.95
 	// Feedback is doubted if a receiver reports more than is delivered. For pbeDoubtRounds rounds
 	// the delivered rate stays below pbeMinDeliveredShare of the reported one, while round trips
-	// are longer than retransmissions explain. Or more than pbeMaxLoss is lost: a policer or a
-	// short queue drops the excess. A cell loses far less, because HARQ and RLC retransmit.
+	// are longer than retransmissions explain. Or more than pbeMaxLoss of pbeLossEvidence is lost: a policer or a
+	// short queue drops the excess. A cell loses far less, because HARQ and RLC retransmit; paths lose up to 1 %
+	// at random (section 6.1 of the paper). Each pbeHeavyLoss counts as a round.
 	pbeMinDeliveredShare = 0.85
-	pbeMaxLoss           = 0.1
+	pbeMaxLoss           = 0.03
+	pbeLossEvidence      = 100 * MSS
+	pbeHeavyLoss         = 0.1
 	pbeDoubtRounds       = 5
 	// A round trip that is at most pbeMinRTTSlack over RTprop confirms it: cells deliver in steps of a
 	// millisecond. If none did for pbeMinRTTWindow, the queue before the cell is emptied to measure RTprop
@@ -87,6 +90,7 @@ type PBE struct {
 	doubtRounds int
 	doubted     bool      // feedback was once doubted
 	bestRate    unit.Rate // maximum delivered rate in this round
+	recent      lossCount // of the last pbeLossEvidence
 	// acked and lost count bytes in this round.
 	acked, lost unit.Bytes
 
@@ -140,6 +144,11 @@ func (p *PBE) OnLoss(l Loss) {
 		return
 	}
 	p.lost += l.Bytes
+	// While the rate rises, each round trip of waiting loses as much again.
+	if p.state == Approach && p.hasFeedback && p.lost >= pbeMinEvidence/2 &&
+		float64(p.lost) > pbeHeavyLoss*float64(p.acked+p.lost) {
+		p.doubtFeedback(pbeDoubtRounds)
+	}
 }
 
 // fallBackToBBR continues as BBR with its own measurements.
@@ -264,19 +273,42 @@ func (p *PBE) checkFeedback(a Ack) {
 		return
 	}
 	late := a.RTT > p.minRTT+pbeReorderingDelay+DelayThreshold
-	lossy := float64(p.lost) > pbeMaxLoss*float64(p.acked+p.lost)
+	heavy := int(float64(p.lost) / float64(p.acked+p.lost) / pbeHeavyLoss)
+	lossy, decided := p.recent.addRound(p.acked, p.lost)
 	switch short := p.bestRate < scaleRate(p.cells.TransportRate, pbeMinDeliveredShare); {
-	case lossy, short && late && p.state != Approach && !a.AppLimited:
-		if p.doubtRounds = min(p.doubtRounds+1, 4*pbeDoubtRounds); p.doubtRounds == pbeDoubtRounds {
-			p.doubted = true
-			p.doubtRounds = 4 * pbeDoubtRounds // trusted again after 3*pbeDoubtRounds+1 good rounds
-		}
-	case !short:
+	case lossy, heavy > 0, short && late && p.state != Approach && !a.AppLimited:
+		p.doubtFeedback(max(1, heavy))
+	case !short && (decided || p.doubtRounds >= pbeDoubtRounds):
 		p.doubtRounds = max(0, p.doubtRounds-1)
+	case !short:
 	case p.doubtRounds < pbeDoubtRounds:
 		p.doubtRounds = 0
 	}
 	p.bestRate, p.acked, p.lost = 0, 0, 0
+}
+
+// lossCount counts acknowledged and lost bytes.
+type lossCount struct{ acked, lost unit.Bytes }
+
+// addRound adds a round. With pbeLossEvidence, it reports whether too much of it was lost, and begins anew.
+func (l *lossCount) addRound(acked, lost unit.Bytes) (lossy, decided bool) {
+	l.acked, l.lost = l.acked+acked, l.lost+lost
+	all := l.acked + l.lost
+	if all < pbeLossEvidence {
+		return false, false
+	}
+	lossy = float64(l.lost) > pbeMaxLoss*float64(all)
+	*l = lossCount{}
+	return lossy, true
+}
+
+// doubtFeedback counts rounds in which less is delivered than reported.
+func (p *PBE) doubtFeedback(rounds int) {
+	before := p.doubtRounds
+	if p.doubtRounds = min(before+rounds, 4*pbeDoubtRounds); before < pbeDoubtRounds && p.doubtRounds >= pbeDoubtRounds {
+		p.doubted = true
+		p.doubtRounds = 4 * pbeDoubtRounds // trusted again after 3*pbeDoubtRounds+1 good rounds
+	}
 }
 
 // targetRate returns the pacing rate in states that know the capacity.
@@ -312,5 +344,6 @@ func (p *PBE) Limits(now time.Duration) Limits {
 		return Limits{Rate: max(scaleRate(r, pbeDrainGain), unit.RateOf(pbeMinInFlight, p.minRTT)),
 			Window: max(r.Bytes(p.minRTT), 2*pbeMinInFlight)}
 	}
-	return Limits{Rate: r, Window: max(r.Bytes(p.minRTT+pbeReorderingDelay), 2*pbeMinInFlight)}
+	// The packet that is being delivered is no queue.
+	return Limits{Rate: r, Window: max(r.Bytes(p.minRTT+pbeReorderingDelay)-MSS, 2*pbeMinInFlight)}
 }
