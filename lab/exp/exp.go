@@ -233,6 +233,7 @@ var rowMakers = []func(radio.Set) Row{
 	rowP10Ablations,
 	rowP11TwoCells,
 	rowP12RealPackets,
+	rowP13Long,
 	rowG1Schedulers,
 	rowG2HomeVideos,
 	rowG3PhotoUploads,

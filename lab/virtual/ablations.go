@@ -100,6 +100,24 @@ func scaleBlockSizes(by float64) func(*Case) {
 	}
 }
 
+// MisreportRates multiplies the rates that the first device reports by a factor.
+func (c *Case) MisreportRates(by float64) {
+	c.appendChange(func(_ *Cell, flows []Flow) {
+		for i := range flows {
+			report := flows[i].Feedback
+			if report == nil || c.UserOf(i) != 0 {
+				continue
+			}
+			flows[i].Feedback = func(now time.Duration, p *Packet) cc.CellFeedback {
+				f := report(now, p)
+				f.TransportRate = unit.Rate(by * float64(f.TransportRate))
+				f.FairRate = unit.Rate(by * float64(f.FairRate))
+				return f
+			}
+		}
+	})
+}
+
 // missSubframes drops three of ten subframes.
 func missSubframes(c *Case) {
 	c.filterSubframes(func(s *cell.Subframe) bool { return s.Number*7%10 > 2 })

@@ -104,6 +104,15 @@ func Beside(seed uint64, rate func(time.Duration) unit.Rate) Case {
 	return c
 }
 
+// Crowd returns the default cell with a device beside others that always have data.
+func Crowd(seed uint64, others int) Case {
+	c := Default(seed, 1+others)
+	for i := range others {
+		c.Flows[1+i] = Flow{Rate: SteadyRate(60 * unit.Mbps), DelayToLink: 5 * ms}
+	}
+	return c
+}
+
 // Walk returns a case with one device. Its signal falls from −85 to −105 dBm during half of the
 // length and soon recovers.
 func Walk(seed uint64, length time.Duration) Case {

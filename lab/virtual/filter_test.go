@@ -16,7 +16,7 @@ import (
 
 // crowded returns a cell of a width with a device beside others that always have data.
 func crowded(seed uint64, prb, others int, scheduler lte.Scheduler) Case {
-	c := besideBusy(seed, others)
+	c := Crowd(seed, others)
 	c.Length = 6 * sec
 	c.Network.Scheduler = scheduler
 	c.Network.Cells[0].PRB = prb

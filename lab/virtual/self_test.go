@@ -70,22 +70,13 @@ var renamedCases = []struct {
 }{
 	{"alone", 1, func(seed uint64) Case { return Default(seed, 1) }},
 	{"beside a busy device", 1, func(seed uint64) Case { return Beside(seed, SteadyRate(60*unit.Mbps)) }},
-	{"beside 12 busy devices", 1, func(seed uint64) Case { return besideBusy(seed, 12) }},
+	{"beside 12 busy devices", 1, func(seed uint64) Case { return Crowd(seed, 12) }},
 	{"two devices of a bond at once", 2, func(seed uint64) Case { return Default(seed, 2) }},
 	{"proportional fair, 5 busy devices", 1, func(seed uint64) Case {
-		c := besideBusy(seed, 5)
+		c := Crowd(seed, 5)
 		c.Network.Scheduler = lte.ProportionalFair
 		return c
 	}},
-}
-
-// besideBusy returns the default cell with a device beside others that always have data.
-func besideBusy(seed uint64, others int) Case {
-	c := Default(seed, 1+others)
-	for i := range others {
-		c.Flows[1+i] = Flow{Rate: SteadyRate(60 * unit.Mbps), DelayToLink: 5 * ms}
-	}
-	return c
 }
 
 // TestRenaming: a network gives a device another RNTI. The monitor notices it, and finds the new one by what
