@@ -237,8 +237,11 @@ type Cells struct {
 	// available to this device now (C_t), over all cells; 0 until data blocks were received
 	CapacityBps unit.Rate `json:"capacity_bps"`
 	FairBps     unit.Rate `json:"fair_bps"` // its fair share of the cells
-	Subflows    int       `json:"subflows"` // in use, which share this
-	Cells       []Cell    `json:"cells,omitempty"`
+	// OtherAppsBps is what this device receives over the cells beside its subflows: apps that fill the queue of the
+	// cell delay these too
+	OtherAppsBps unit.Rate `json:"other_apps_bps,omitempty"`
+	Subflows     int       `json:"subflows"` // in use, which share this
+	Cells        []Cell    `json:"cells,omitempty"`
 }
 
 // Cell is one mobile cell, averaged over a round trip.

@@ -167,7 +167,7 @@ func (c cellListeners) listCellStates() (list []api.Cells) {
 				a.Reason += " (" + hint + ")"
 			}
 		} else {
-			a.CapacityBps, a.FairBps = s.Estimate.Transport, s.Estimate.FairTransport
+			a.CapacityBps, a.FairBps, a.OtherAppsBps = s.Estimate.Transport, s.Estimate.FairTransport, s.OtherApps
 		}
 		for id, prb := range s.PRB {
 			f := s.Estimate.Usage[id]
@@ -194,8 +194,12 @@ func describeLinkCells(c api.Cells) string {
 				x.Number, x.OwnPRB, x.PRB, x.IdlePRB, x.Users))
 		}
 	}
-	return fmt.Sprintf("cells of %s: capacity for this device %v, fair share %v (%s)",
-		c.Interface, c.CapacityBps, c.FairBps, strings.Join(active, "; "))
+	others := ""
+	if c.OtherAppsBps > 0 {
+		others = fmt.Sprintf(" (other apps use %v)", c.OtherAppsBps)
+	}
+	return fmt.Sprintf("cells of %s: capacity for this device %v%s, fair share %v (%s)",
+		c.Interface, c.CapacityBps, others, c.FairBps, strings.Join(active, "; "))
 }
 
 // describePBE describes in one line how a PBE-CC sender uses its cell feedback.
@@ -208,7 +212,7 @@ func describePBE(p api.PBE) string {
 		"approach": "the rate rises to the fair share",
 		"wireless": "the cell is the bottleneck and sets the rate",
 		"drain":    "the bottleneck is elsewhere; its queue drains",
-		"internet": "the bottleneck is elsewhere; it paces by measurement, like BBR",
+		"internet": "the bottleneck is elsewhere, or other apps fill the cell's queue; it paces by measurement, like BBR",
 	}
 	text := fmt.Sprintf("PBE-CC: capacity in its cell %v, fair share %v; %s", p.CapacityBps, p.FairBps, words[p.State])
 	if p.Doubted {

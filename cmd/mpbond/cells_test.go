@@ -117,6 +117,10 @@ func TestCellWords(t *testing.T) {
 			"blocks are ours, 3 idle, 3 users)": describeLinkCells(api.Cells{
 			Interface: "wwan0", Receiving: true, CapacityBps: 30 * unit.Mbps, FairBps: 10 * unit.Mbps,
 			Cells: []api.Cell{{PRB: 50, Active: true, Users: 3, OwnPRB: 12, IdlePRB: 3}, {Number: 1, PRB: 100}}}),
+		"cells of wwan0: capacity for this device 30 Mbit/s (other apps use 20 Mbit/s), fair share 10 Mbit/s " +
+			"()": describeLinkCells(api.Cells{Interface: "wwan0", Receiving: true, CapacityBps: 30 * unit.Mbps,
+			FairBps:      10 * unit.Mbps,
+			OtherAppsBps: 20 * unit.Mbps}),
 		"cells of wwan0: no messages from unix:/s: no": describeLinkCells(api.Cells{Interface: "wwan0", Source: "unix:/s",
 			Reason: errors.New("no").Error()}),
 		"PBE-CC: capacity in its cell 30 Mbit/s, fair share 10 Mbit/s; the cell is the bottleneck and " +

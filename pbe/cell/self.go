@@ -14,6 +14,9 @@ const (
 	collisionInterval = 200
 	// maxFailedSearches is how many searches in vain drop the lag that was measured.
 	maxFailedSearches = 30
+	// otherWindow is the time over which the rate of other apps is measured, minOtherPart what is reported.
+	otherWindow  = 400
+	minOtherPart = 0.1
 )
 
 // selfCheck compares what arrives with the grants to this device's RNTI.
@@ -46,6 +49,27 @@ func (m *Monitor) Self() RNTI { return m.self }
 
 // IsSelfStale reports that the device's RNTI is stale: its grants do not explain what arrives.
 func (m *Monitor) IsSelfStale() bool { return m.check.isStale() }
+
+// OtherRate returns the rate at which the device receives what AddArrival does not count, over the last 0.4 s: that
+// of other apps. It is 0 without CompareArrivals, and below a tenth of all that the device receives.
+func (m *Monitor) OtherRate() unit.Rate {
+	if m.check == nil || m.check.stale || !m.self.IsUser() {
+		return 0
+	}
+	f := m.check.finder
+	end := f.newest - settleTime - maxLag
+	begin := end - otherWindow
+	if begin < settleTime || !f.hasHeard(begin, end) {
+		return 0
+	}
+	f.predictReleases([2]RNTI{m.self}, begin, end)
+	all := float64(f.release[end-begin]) / 8 * (1 - Overhead)
+	other := all - float64(f.sumArrived(begin+int64(f.lag), end+int64(f.lag)))
+	if other < minOtherPart*all {
+		return 0
+	}
+	return rateFromSubframe(8 * other / otherWindow)
+}
 
 // isStale reports whether the grants to the RNTI do not explain what arrives.
 func (s *selfCheck) isStale() bool { return s != nil && s.stale }

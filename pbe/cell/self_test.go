@@ -109,6 +109,24 @@ func TestGivenSelf(t *testing.T) {
 	}
 }
 
+// TestOtherRate: what the cells give the device and does not arrive is that of other apps.
+func TestOtherRate(t *testing.T) {
+	m := NewMonitor()
+	m.AddCell(0, self, DefaultErrorRate)
+	if m.OtherRate() != 0 {
+		t.Error("a rate without CompareArrivals")
+	}
+	m.CompareArrivals(false)
+	w := newTwins(5)
+	if w.addSubframes(m, 600); m.OtherRate() != 0 {
+		t.Errorf("alone: %v", m.OtherRate())
+	}
+	w.silent = true
+	if w.addSubframes(m, 600); m.OtherRate() < 9*unit.Mbps || m.OtherRate() > 12*unit.Mbps {
+		t.Errorf("all data are those of others: %v", m.OtherRate())
+	}
+}
+
 // TestUndecided: nothing is said if nothing arrives, if subframes were missed, or after the count restarted; and
 // nothing breaks by numbers that no caller has.
 func TestUndecided(t *testing.T) {

@@ -388,6 +388,8 @@ type State struct {
 	PRB [cell.MaxCells]uint8
 	// Estimate is the newest one, however old.
 	Estimate cell.Estimate
+	// OtherApps is the rate at which the device receives other data over the cells than those of its flows.
+	OtherApps unit.Rate
 	// Flows counts the flows with recent packets: they share the capacity.
 	Flows int
 }
@@ -400,7 +402,7 @@ func (l *Listener) State() State {
 	s := State{Source: l.cfg.Source, Silent: l.checkCurrent(now), Self: l.self, Found: l.found != 0,
 		PRB: l.prb}
 	if l.rows > 0 {
-		s.Estimate = l.newestEstimate()
+		s.Estimate, s.OtherApps = l.newestEstimate(), l.monitor.OtherRate()
 	}
 	for f := range l.flows {
 		if f.lastPacket > 0 && now-f.lastPacket <= flowIdleTimeout {
