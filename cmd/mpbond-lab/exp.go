@@ -118,9 +118,9 @@ func expRunCommand(f *expFlags) *cobra.Command {
 			"--only '2 MB'",
 		Long: `Measure rows of "mpbond-lab exp list": "all" stands for all published rows,
 "bench" for what mpbond claims, "networks" for random networks, "phones" for the
-study of smartphones, with places that nothing was tuned on, and "rails" for that of
-high-speed rails. Print each result beside the published one or the claim. Schemes
-are interleaved. Several transfers run at once, each in its
+study of smartphones, with places that nothing was tuned on, "rails" for that of
+high-speed rails, and "cells" for PBE-CC in cells as they are. Print each result
+beside the published one or the claim. Schemes are interleaved. Several transfers run at once, each in its
 own namespaces: as many as the processors allow, judged by how many are
 disturbed, or --jobs. Cells that measure the machine run first and alone. Do not
 run anything else meanwhile.

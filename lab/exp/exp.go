@@ -58,8 +58,8 @@ type Row struct {
 	IsNetwork bool
 	cellsOf   func(seed uint64) []Cell
 	pointsOf  func(seed uint64) []Point
-	// Study is the group of rows of the study that the row belongs to: PhoneRows, RailRows or none.
-	// isUnpublished says that nothing is published of it.
+	// Study is the group of rows of the study that the row belongs to: PhoneRows, RailRows, CellRows or
+	// none. isUnpublished says that nothing is published of it.
 	Study         string
 	isUnpublished bool
 	// recounts names the rows whose transfers this one evaluates, instead of making its own: see
@@ -249,17 +249,19 @@ func PublishedRows(set radio.Set) (all []Row) {
 	}
 	return slices.Concat(all, phoneRows(set), []Row{rowS9Counts(set), rowS10Browser(set), rowS11HoldOut(set),
 		rowS12Forecasts(set), rowH0Handoffs(), rowH1SmallFiles(), rowH2MeanRates(), rowH3Handshakes(), rowH4Balance(),
-		rowH5Held(), rowH6Detection(), rowH7Forecasts(), rowH8Drives(), rowH9WrongHints()})
+		rowH5Held(), rowH6Detection(), rowH7Forecasts(), rowH8Drives(), rowH9WrongHints(), rowP14Cells(set),
+		rowP15Parts(set)})
 }
 
-// Names of groups of rows: the published ones, those of the bench, those of random networks, those
-// of smartphones, and those of high-speed rails.
+// Names of groups of rows: the published ones, those of the bench, of random networks, of smartphones, of high-speed
+// rails, and of PBE-CC in cells as they are.
 const (
 	AllRows    = "all"
 	BenchRows  = "bench"
 	RandomRows = "networks"
 	PhoneRows  = "phones"
 	RailRows   = "rails"
+	CellRows   = "cells"
 )
 
 // groupNames returns the names of the groups that have the row.
@@ -300,7 +302,7 @@ func SelectRows(rows []Row, ids ...string) (some []Row, err error) {
 
 // RowIDs returns the group names and the IDs of rows.
 func RowIDs(rows []Row) []string {
-	ids := []string{AllRows, BenchRows, RandomRows, PhoneRows, RailRows}
+	ids := []string{AllRows, BenchRows, RandomRows, PhoneRows, RailRows, CellRows}
 	for _, r := range rows {
 		ids = append(ids, r.ID)
 	}

@@ -46,7 +46,8 @@ func List(rows []Row, o Options) (list []ListEntry, err error) {
 	}
 	for _, g := range [][2]string{{AllRows, "all published rows together"},
 		{BenchRows, "claims of mpbond, compared with its baselines"}, {RandomRows, "random networks"},
-		{PhoneRows, "smartphones with WiFi and LTE"}, {RailRows, "two carriers on a high-speed train"}} {
+		{PhoneRows, "smartphones with WiFi and LTE"}, {RailRows, "two carriers on a high-speed train"},
+		{CellRows, "PBE-CC in cells as they are"}} {
 		if len(pools[g[0]]) > 0 {
 			list = append(list, newListEntry(g[0], g[1], "", pools[g[0]]))
 		}

@@ -164,6 +164,13 @@ func pbePlacesRow(id, text string, queue unit.Bytes, reps int) Row {
 		}
 	}
 	r.Groups = [][]string{all}
+	r.addPlacePoints(all, two, busy, idle)
+	return r
+}
+
+// addPlacePoints adds the points of the paper's section 6.3.1: of all places, of those with two cells, of those with
+// other devices, and of those without.
+func (r *Row) addPlacePoints(all, two, busy, idle []string) {
 	for _, x := range []struct {
 		scheme    string
 		least     float64
@@ -189,7 +196,6 @@ func pbePlacesRow(id, text string, queue unit.Bytes, reps int) Row {
 			Aim: AimNear, Of: perRepValues(busy, meanOfValues, DrainTime)},
 		Point{What: "time in drain and internet, mean of places without", Unit: "%", Low: 4, High: 4, Aim: AimNear,
 			Of: perRepValues(idle, meanOfValues, DrainTime)})
-	return r
 }
 
 // perRepValues returns a function that makes one value of all cells for each repetition of PBE-CC.

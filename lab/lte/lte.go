@@ -40,6 +40,9 @@ type Config struct {
 	Cells     []CellConfig // at most cell.MaxCells
 	Users     []UserConfig // at most 40, so that the messages of a subframe have room for all
 	Scheduler Scheduler
+	// CarriersByUse activates another carrier when those of a user were used to 97 % over half a second while it
+	// had data waiting, as networks do to save the devices' energy. Otherwise carrierOnDelay decides.
+	CarriersByUse bool
 	// Overhead is γ of PBE-CC section 4.2.2: the share of a transport block that carries no user
 	// packets. 0 selects cell.Overhead, which the estimate uses.
 	Overhead float64
@@ -74,6 +77,19 @@ type UserConfig struct {
 	ErrorRate float64
 	// Buffer bounds the waiting bytes, 0 for no bound.
 	Buffer unit.Bytes
+	// Adapts makes the cell choose block sizes by a CQI that is 8 subframes old, corrected so that a tenth of the
+	// blocks have errors. Errors then follow from the SINR, and retransmissions add to it. Otherwise the CQI is
+	// that of the subframe, and ErrorRate decides.
+	Adapts bool
+	// Unacknowledged is RLC in unacknowledged mode: what HARQ gives up is lost.
+	Unacknowledged bool
+	// Sleeps is discontinuous reception: after sleepAfter subframes without a grant, the device is reached in the
+	// first sleepOn of each sleepCycle subframes only.
+	Sleeps bool
+	// Weight multiplies the user's priority in ProportionalFair; 0 counts as 1. Guaranteed is a rate below which
+	// the user goes first.
+	Weight     float64
+	Guaranteed unit.Rate
 }
 
 // Delivery is an item that has left the cell. Items of a user leave in their order.
@@ -121,8 +137,11 @@ type user struct {
 	active         []bool     // by index of Cells
 	fullSubframes  int        // consecutive subframes in which the active carriers left data waiting
 	spareSubframes int        // consecutive subframes in which the last carrier was not needed
-	cqi            int        // in this subframe
+	cqi            int        // by which blocks are made in this subframe
 	logBitRight    float64    // log of the probability that a bit is right
+	link           adaptation // of a user that Adapts
+	lastGrant      int64      // subframe of the last grant
+	awayUntil      int64      // subframe in which a handover ends
 }
 
 // New returns a network at subframe 0 with empty queues.
@@ -197,7 +216,7 @@ func (n *Network) Number() int64 { return n.number }
 func (n *Network) Step(out []Delivery, onSubframe func(cell.Subframe)) []Delivery {
 	clear(n.truth)
 	for i := range n.users {
-		n.users[i].cqi = CQI(n.users[i].SINR(n.number))
+		n.users[i].chooseCQI(n.number)
 	}
 	for i := range n.cells {
 		c := &n.cells[i]
@@ -208,7 +227,7 @@ func (n *Network) Step(out []Delivery, onSubframe func(cell.Subframe)) []Deliver
 	}
 	for i := range n.users {
 		u := &n.users[i]
-		u.updateCarriers()
+		n.updateCarriers(u)
 		for !u.queue.hasNoItems() {
 			it := u.queue.itemByNumber(u.queue.first)
 			if it.bitsLeft > 0 || it.blocks > 0 {
@@ -237,11 +256,12 @@ func (u *user) isServedBy(c cell.ID) bool {
 }
 
 // updateCarriers activates and deactivates secondary carriers of a user.
-func (u *user) updateCarriers() {
-	active := 0
-	for _, a := range u.active {
+func (n *Network) updateCarriers(u *user) {
+	active, used := 0, true
+	for i, a := range u.active {
 		if a {
 			active++
+			used = used && n.cells[u.Cells[i]].use > fullUse
 		}
 	}
 	if u.unsentBits > 0 {
@@ -250,8 +270,12 @@ func (u *user) updateCarriers() {
 		u.fullSubframes = 0
 		u.spareSubframes++
 	}
+	isFull := u.fullSubframes >= carrierOnDelay
+	if n.cfg.CarriersByUse {
+		isFull = used && u.unsentBits > 0
+	}
 	switch {
-	case u.fullSubframes >= carrierOnDelay && active < len(u.active):
+	case isFull && active < len(u.active):
 		u.active[active], u.fullSubframes = true, 0
 	case u.spareSubframes >= carrierOffDelay && active > 1:
 		u.active[active-1], u.spareSubframes = false, 0

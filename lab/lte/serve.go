@@ -40,6 +40,7 @@ type carrier struct {
 	controls             []controlUser
 	noControlProbability float64 // that no control user arrives in a subframe
 	firstShare           int     // index of the first equal share, so that the remainder rotates
+	use                  float64 // part of the blocks that is granted, over useSubframes
 }
 
 // userLink is the state of one user in one cell.
@@ -63,8 +64,10 @@ type transportBlock struct {
 	bits            int
 	mcs             uint8
 	ndi             bool
-	retransmissions int // by HARQ
-	rlcRepeats      int // repetitions by RLC
+	retransmissions int     // by HARQ
+	rlcRepeats      int     // repetitions by RLC
+	cqi             int     // by which it was made
+	energy          float64 // SINR of all transmissions, as a ratio
 	// from and to bound the numbers of the items with a part in the block; to is excluded.
 	from, to int64
 }
@@ -145,7 +148,7 @@ func (n *Network) serveCellSubframe(c *carrier) {
 	}
 	n.serveControlUsers(c, &free)
 	for i := range n.users {
-		if u := &n.users[i]; u.unsentBits > 0 && u.cqi > 0 && u.isServedBy(c.id) {
+		if u := &n.users[i]; u.unsentBits > 0 && u.cqi > 0 && u.isServedBy(c.id) && u.isReachable(n.number) {
 			c.demands = append(c.demands, demand{user: i, need: n.countNeededPRB(c, u)})
 		}
 	}
@@ -170,6 +173,11 @@ func (n *Network) serveCellSubframe(c *carrier) {
 			n.sendNewBlocks(c, w)
 		}
 	}
+	granted := 0
+	for _, g := range c.grants {
+		granted += int(g.PRB)
+	}
+	c.use += (float64(granted)/float64(c.PRB) - c.use) / useSubframes
 }
 
 // countNeededPRB returns how many PRB carry the data of u: whole groups, at most the whole width.
@@ -208,7 +216,15 @@ func (c *carrier) shareEqually(wants []demand, free freeBlocks) {
 // shareProportionally gives users what they need, in the order of priority.
 func (n *Network) shareProportionally(c *carrier, wants []demand, free freeBlocks) {
 	priority := func(w demand) float64 {
-		return float64(c.grantBits(n.users[w.user].cqi, c.PRB)) / (1 + c.links[w.user].meanBits)
+		u, mean := &n.users[w.user], c.links[w.user].meanBits
+		p := float64(c.grantBits(u.cqi, c.PRB)) / (1 + mean)
+		if u.Weight > 0 {
+			p *= u.Weight
+		}
+		if mean < float64(u.Guaranteed)/1000 {
+			p += guaranteedFirst
+		}
+		return p
 	}
 	for free.blockCount() > 0 {
 		var best *demand
@@ -293,13 +309,14 @@ func (n *Network) transmitBlocks(c *carrier, i, h int) {
 			l.busyProcesses |= 1 << h
 		}
 	}
+	u.lastGrant = n.number
 	c.grants = append(c.grants, g)
 }
 
 // fillTransportBlock makes b a new block of a user's data.
 func (n *Network) fillTransportBlock(u *user, b *transportBlock, prb int) {
 	bits := transportBlockBits(u.cqi, prb)
-	*b = transportBlock{bits: bits, mcs: cqiMCS[u.cqi], ndi: b.ndi, from: u.firstUnsent, to: u.firstUnsent}
+	*b = transportBlock{bits: bits, mcs: cqiMCS[u.cqi], cqi: u.cqi, ndi: b.ndi, from: u.firstUnsent, to: u.firstUnsent}
 	room := n.payloadBits(bits)
 	for room > 0 && u.firstUnsent < u.queue.next {
 		it := u.queue.itemByNumber(u.firstUnsent)
@@ -329,22 +346,34 @@ func (n *Network) describeBlock(b *transportBlock) cell.Block {
 
 // drawOutcome draws whether b is correct this time. If not, it sets the next transmission.
 func (n *Network) drawOutcome(u *user, b *transportBlock) {
-	wrong := n.random.Float64() < -math.Expm1(float64(b.bits)*u.logBitRight)
+	p := -math.Expm1(float64(b.bits) * u.logBitRight)
+	if u.Adapts {
+		p = u.link.combineTransmission(b)
+	}
+	wrong := n.random.Float64() < p
+	if u.Adapts && b.retransmissions == 0 && b.rlcRepeats == 0 {
+		u.link.correctOffset(wrong)
+	}
 	if wrong {
 		b.pending, b.due = true, n.number+harqDelay
 		if b.retransmissions++; b.retransmissions <= maxRetransmissions {
 			return
 		}
-		b.retransmissions, b.due = 0, n.number+rlcDelay
-		if b.rlcRepeats++; b.rlcRepeats < rlcRounds {
+		b.retransmissions, b.due, b.energy = 0, n.number+rlcDelay, 0
+		if b.rlcRepeats++; b.rlcRepeats < rlcRounds && !u.Unacknowledged {
 			return
 		}
 	}
+	u.endBlock(b, wrong)
+}
+
+// endBlock ends a block, which was delivered or lost.
+func (u *user) endBlock(b *transportBlock, lost bool) {
 	b.pending = false
 	for k := b.from; k < b.to; k++ {
 		it := u.queue.itemByNumber(k)
 		it.blocks--
-		it.lost = it.lost || wrong
+		it.lost = it.lost || lost
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 type Case struct {
 	Network lte.Config
 	Flows   []Flow
-	Users   []int // user of each flow; nil: flow i goes to user i
+	Users   []int // user of each flow, noUser if it ends before the cells; nil: flow i goes to user i
 	Length  time.Duration
 	Seed    uint64 // for network, controllers and losses
 	// Strict selects the paper's estimate of C_p (cell.Monitor.Strict).
@@ -48,7 +48,9 @@ func (c Case) Run(names ...string) Outcome {
 		}
 		chosen[i] = names[0]
 		names = names[min(1, len(names)-1):]
-		listens[c.UserOf(i)] = listens[c.UserOf(i)] || chosen[i] == "pbe"
+		if u := c.UserOf(i); u != noUser {
+			listens[u] = listens[u] || chosen[i] == "pbe"
+		}
 	}
 	c.Network.Seed = c.Seed
 	o := Outcome{Names: chosen, PBE: make([]*cc.PBE, len(flows)), Cell: NewCell(c.Network, c.UserOf, listens...)}
@@ -65,7 +67,7 @@ func (c Case) Run(names ...string) Outcome {
 			continue
 		}
 		f.Controller = cc.New(chosen[i], c.Seed+uint64(i))
-		if p, ok := f.Controller.(*cc.PBE); ok {
+		if p, ok := f.Controller.(*cc.PBE); ok && c.UserOf(i) != noUser {
 			o.PBE[i] = p
 			f.Feedback = o.Cell.FlowFeedback(c.UserOf(i))
 		}
@@ -75,13 +77,16 @@ func (c Case) Run(names ...string) Outcome {
 	}
 	link := Link(o.Cell)
 	if c.Wire != nil {
-		link = Chain(c.Wire(), link)
+		link = branch(c.Wire(), link, func(p *Packet) bool { return c.UserOf(p.Flow) == noUser })
 	}
 	o.Flows = Run(link, c.Length, c.Seed, flows...)
 	return o
 }
 
-// UserOf returns the user of a flow.
+// noUser is the user of a flow that ends behind the wire: cross traffic.
+const noUser = -1
+
+// UserOf returns the user of a flow, noUser if it ends before the cells.
 func (c Case) UserOf(flow int) int {
 	if c.Users == nil {
 		return flow

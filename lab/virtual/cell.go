@@ -129,6 +129,7 @@ func (c *Cell) capacityOf(u int) cc.CellRates {
 				Transport: e.Transport,
 				Fair:      e.FairTransport,
 				Activated: e.Activated,
+				Inactive:  e.Inactive,
 				Full:      e.Full,
 			}
 		}

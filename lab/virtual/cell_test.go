@@ -307,29 +307,6 @@ func TestWiredLosses(t *testing.T) {
 	}
 }
 
-// policer passes a rate and drops the excess.
-type policer struct {
-	Link
-	rate           unit.Rate
-	bucket, tokens unit.Bytes
-	at             time.Duration // of the newest token
-}
-
-func newPolicer(rate unit.Rate, bucket unit.Bytes) *policer {
-	return &policer{Link: NewWire(SteadyRate(unit.Gbps), unit.MB), rate: rate, bucket: bucket, tokens: bucket}
-}
-
-func (l *policer) Offer(now time.Duration, p *Packet) bool {
-	if more := l.rate.Bytes(now - l.at); more > 0 {
-		l.tokens, l.at = min(l.bucket, l.tokens+more), l.at+l.rate.Time(more)
-	}
-	if l.tokens < p.Size {
-		return false
-	}
-	l.tokens -= p.Size
-	return l.Link.Offer(now, p)
-}
-
 // TestOrder: on a walk from −85 to −105 dBm and back, and beside a competitor that comes and goes,
 // PBE-CC has about the rate of the fastest other controller, and shorter queues than those with
 // similar rates.

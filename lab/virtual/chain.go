@@ -6,13 +6,21 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"mpbond/base/unit"
 )
 
 // chain is two links in a row.
-type chain struct{ first, second Link }
+type chain struct {
+	first, second Link
+	ends          func(*Packet) bool // behind the first; nil: none does
+}
 
 // Chain joins two links. Packets that leave the first arrive at the second at once.
-func Chain(first, second Link) Link { return &chain{first, second} }
+func Chain(first, second Link) Link { return &chain{first: first, second: second} }
+
+// branch joins two links as Chain does, except for packets that end behind the first.
+func branch(first, second Link, ends func(*Packet) bool) Link { return &chain{first, second, ends} }
 
 // Offer implements Link.
 func (c *chain) Offer(now time.Duration, p *Packet) bool { return c.first.Offer(now, p) }
@@ -24,13 +32,43 @@ func (c *chain) Next() time.Duration { return min(c.first.Next(), c.second.Next(
 func (c *chain) Leave(now time.Duration, out []*Packet) []*Packet {
 	if c.first.Next() <= now {
 		for _, p := range c.first.Leave(now, nil) {
-			c.second.Offer(now, p)
+			if c.ends != nil && c.ends(p) {
+				out = append(out, p)
+			} else {
+				c.second.Offer(now, p)
+			}
 		}
 	}
 	if c.second.Next() <= now {
 		out = c.second.Leave(now, out)
 	}
 	return out
+}
+
+// policer passes a rate and drops the excess.
+type policer struct {
+	Link
+	rate           unit.Rate
+	bucket, tokens unit.Bytes
+	at             time.Duration // of the newest token
+}
+
+// newPolicer returns a link that passes packets at once while tokens are left: rate adds some all the time, up to
+// bucket.
+func newPolicer(rate unit.Rate, bucket unit.Bytes) *policer {
+	return &policer{Link: NewWire(SteadyRate(unit.Gbps), unit.MB), rate: rate, bucket: bucket, tokens: bucket}
+}
+
+// Offer implements Link.
+func (l *policer) Offer(now time.Duration, p *Packet) bool {
+	if more := l.rate.Bytes(now - l.at); more > 0 {
+		l.tokens, l.at = min(l.bucket, l.tokens+more), l.at+l.rate.Time(more)
+	}
+	if l.tokens < p.Size {
+		return false
+	}
+	l.tokens -= p.Size
+	return l.Link.Offer(now, p)
 }
 
 // jitter is a link that delays packets randomly.

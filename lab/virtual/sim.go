@@ -52,6 +52,10 @@ type Flow struct {
 	// DelayToLink is the delay from the sender to the link, DelayFromLink from the link to the
 	// receiver. AckDelay is the delay of acknowledgements.
 	DelayToLink, DelayFromLink, AckDelay time.Duration
+	// Extra, if set, is a further delay from the sender to the link, as of another route. Packets keep their order.
+	Extra func(now time.Duration) time.Duration
+	// Uplink, if set, delays acknowledgements until the device may send.
+	Uplink *Uplink
 	// Feedback, if set, returns the feedback for a packet that reaches the receiver.
 	Feedback func(now time.Duration, p *Packet) cc.CellFeedback
 	// Loss is the share of packets dropped at random before the link, 0 to 1.
@@ -156,6 +160,7 @@ type flowState struct {
 	srtt             time.Duration
 	minRTT           time.Duration
 	lastAckTime      time.Duration // last acknowledgement
+	lastArrival      time.Duration // of a packet at the link
 	result           Result
 }
 
@@ -232,7 +237,11 @@ func (w *simulation) handleFlowEvent(e simEvent) {
 		if f.Feedback != nil {
 			e.p.radio = f.Feedback(e.at, e.p)
 		}
-		w.scheduleSimEvent(simEvent{at: e.at + f.AckDelay, kind: ackEvent, flow: e.flow, p: e.p})
+		leaves := e.at
+		if f.Uplink != nil {
+			leaves = f.Uplink.nextGrant(e.at)
+		}
+		w.scheduleSimEvent(simEvent{at: leaves + f.AckDelay, kind: ackEvent, flow: e.flow, p: e.p})
 	case ackEvent:
 		f.handleFlowAck(e)
 		w.sendWithinLimits(e.at, e.flow, f)
@@ -314,7 +323,12 @@ func (w *simulation) sendFlowPacket(now time.Duration, i int, f *flowState) {
 	if f.Controller != nil {
 		f.Controller.OnSent(now, p.Size, f.inFlight)
 	}
-	w.scheduleSimEvent(simEvent{at: now + f.DelayToLink, kind: arriveEvent, flow: i, p: p})
+	at := now + f.DelayToLink
+	if f.Extra != nil {
+		at += f.Extra(now)
+	}
+	f.lastArrival = max(f.lastArrival, at)
+	w.scheduleSimEvent(simEvent{at: f.lastArrival, kind: arriveEvent, flow: i, p: p})
 }
 
 // timeoutDelay returns the retransmission timeout.

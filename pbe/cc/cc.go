@@ -64,6 +64,8 @@ type CellFeedback struct {
 	Internet bool
 	// Activated counts how often the network has activated another carrier.
 	Activated uint8
+	// Inactive reports that another cell could serve the device and does not.
+	Inactive bool
 	// Invalid reports that earlier feedback does not hold: the receiver knows that its measurements are wrong.
 	// The sender uses its own at once.
 	Invalid bool

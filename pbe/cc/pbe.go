@@ -23,6 +23,18 @@ const (
 	// delivers in order: it holds all packets back while a block is retransmitted, up to three
 	// times and 8 ms each. docs/explanation/pbe.md compares other values.
 	pbeReorderingDelay = 3 * 8 * time.Millisecond
+	// Where acknowledgements come in larger bursts than the capacity delivers within pbeReorderingDelay, those of
+	// pbeBurstMemory count instead, up to pbeMaxHeld.
+	pbeBurstMemory = 300 * time.Millisecond
+	pbeMaxHeld     = 60 * time.Millisecond
+	// A probe for another carrier lasts longer than the half second for which networks want the present ones to be
+	// full. It adds pbeCarrierQueue of queue, at pbeCarrierGain of the rate. The next one follows after
+	// pbeCarrierWait, and then after twice as long each time, up to pbeMaxCarrierWait.
+	pbeCarrierProbe   = 700 * time.Millisecond
+	pbeCarrierQueue   = 40 * time.Millisecond
+	pbeCarrierGain    = 1.25
+	pbeCarrierWait    = 10 * time.Second
+	pbeMaxCarrierWait = 80 * time.Second
 	// pbeFeedbackTimeout is how long the last feedback stays valid. Without newer feedback the
 	// decoder has lost its cells.
 	pbeFeedbackTimeout = 500 * time.Millisecond
@@ -81,6 +93,9 @@ type PBE struct {
 	minRTT        time.Duration // RTprop
 	confirmedTime time.Duration // of the last round trip that confirmed it
 	probe         minRTTProbe
+
+	burst   ackBurst
+	carrier carrierProbe
 
 	approachFrom  unit.Rate // rate and time at which Approach began
 	approachStart time.Duration
@@ -159,6 +174,7 @@ func (p *PBE) OnAck(a Ack) {
 	p.bbr.measureOnly = p.passive || p.hasFeedback && p.state != Internet
 	p.bbr.OnAck(a)
 	p.measureMinRTT(a)
+	p.burst.addAck(a, p.cells.TransportRate, p.minRTT)
 	p.timeInState[p.state] += a.Now - p.lastAckTime
 	p.lastAckTime = a.Now
 	p.acked += a.Bytes
@@ -178,6 +194,7 @@ func (p *PBE) OnAck(a Ack) {
 	}
 	p.checkFeedback(a)
 	internet := p.cells.Internet || p.doubtRounds >= pbeDoubtRounds
+	p.carrier.update(a.Now, p.cells.Inactive && p.state == Wireless)
 	switch p.state {
 	case Approach, Wireless:
 		switch {
@@ -253,6 +270,49 @@ func (p *PBE) measureMinRTT(a Ack) {
 		}
 	}
 }
+
+// ackBurst measures by how much acknowledgements run ahead of the capacity: they come in bursts after a pause, in which
+// the cell held packets back, served others, or granted no uplink. What is in flight must last for the pause.
+type ackBurst struct {
+	start  time.Duration // of the count
+	acked  unit.Bytes    // since start
+	excess windowedExtreme
+}
+
+// addAck counts an acknowledgement at a capacity. After a round trip it counts anew, since the capacity may be a
+// little wrong.
+func (b *ackBurst) addAck(a Ack, capacity unit.Rate, rtprop time.Duration) {
+	expected := capacity.Bytes(a.Now - b.start)
+	if b.acked <= expected || a.Now-b.start > rtprop {
+		b.start, b.acked, expected = a.Now, 0, 0
+	}
+	b.acked += a.Bytes
+	b.excess.addSampleAt(int64(a.Now), int64(b.acked-expected), int64(pbeBurstMemory))
+}
+
+// most returns the largest burst of the last time.
+func (b *ackBurst) most() unit.Bytes { return unit.Bytes(b.excess.extremeValue()) }
+
+// carrierProbe keeps the cells full for a while, so that the network activates another carrier: it does when those
+// that serve the device are fully used, which a sender with short queues does not always achieve. The zero value is
+// ready.
+type carrierProbe struct {
+	next, end time.Duration // of the next probe, and of this one
+	wait      time.Duration // after the last one
+}
+
+// update begins a probe if it is due. useful reports that the cells set the rate, and that one is inactive.
+func (c *carrierProbe) update(now time.Duration, useful bool) {
+	switch {
+	case !useful:
+		c.end = 0
+	case now >= c.next:
+		c.wait = min(max(2*c.wait, pbeCarrierWait), pbeMaxCarrierWait)
+		c.end, c.next = now+pbeCarrierProbe, now+c.wait
+	}
+}
+
+func (c *carrierProbe) isProbing(now time.Duration) bool { return now < c.end }
 
 // isProbing reports whether the sender empties the queue to measure RTprop.
 func (p *PBE) isProbing() bool { return p.probe.deadline > 0 && p.probe.isOwn && p.state == Wireless }
@@ -345,5 +405,9 @@ func (p *PBE) Limits(now time.Duration) Limits {
 			Window: max(r.Bytes(p.minRTT), 2*pbeMinInFlight)}
 	}
 	// The packet that is being delivered is no queue.
-	return Limits{Rate: r, Window: max(r.Bytes(p.minRTT+pbeReorderingDelay)-MSS, 2*pbeMinInFlight)}
+	held := min(max(r.Bytes(pbeReorderingDelay), p.burst.most()), r.Bytes(pbeMaxHeld))
+	if p.carrier.isProbing(now) {
+		held, r = held+r.Bytes(pbeCarrierQueue), scaleRate(r, pbeCarrierGain)
+	}
+	return Limits{Rate: r, Window: max(r.Bytes(p.minRTT)+held-MSS, 2*pbeMinInFlight)}
 }

@@ -72,6 +72,8 @@ type CellRates struct {
 	Transport, Fair unit.Rate
 	// Activated counts how often the network has activated another carrier.
 	Activated int
+	// Inactive reports that another carrier could be activated.
+	Inactive bool
 	// Full reports that the cells gave the device nearly all it could get, so the queue is in the
 	// cells. This is our addition: the paper uses delays alone and takes new neighbors or
 	// retransmitted blocks for a bottleneck elsewhere.
@@ -104,5 +106,5 @@ func (r *Receiver) OnPacket(now, oneWay time.Duration, c CellRates) CellFeedback
 		r.internet = false
 	}
 	return CellFeedback{TransportRate: c.Transport, FairRate: c.Fair, Internet: r.internet,
-		Activated: uint8(c.Activated), Invalid: c.Invalid}
+		Activated: uint8(c.Activated), Inactive: c.Inactive, Invalid: c.Invalid}
 }

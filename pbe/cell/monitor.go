@@ -34,6 +34,13 @@ const ownRateMemory = 4000
 // Retransmitted blocks leave some of their subframe idle, a few percent of all.
 const fullThreshold = 0.9
 
+// maxBusyIdle is the part of a cell that is idle although others want all that the device leaves: control traffic and
+// retransmissions come between.
+const maxBusyIdle = 0.1
+
+// sureErrors is by how many standard errors means differ surely.
+const sureErrors = 2
+
 // Estimate is the capacity that one device has now.
 type Estimate struct {
 	// Number is the subframe of the estimate.
@@ -45,8 +52,10 @@ type Estimate struct {
 	// Full reports that the device got nearly all that it could have, so that the queue is in the
 	// cell.
 	Full bool
-	// Cells counts the active cells. Activated counts activations.
+	// Cells counts the active cells. Activated counts activations. Inactive reports that a cell is received that
+	// could serve the device and does not.
 	Cells, Activated int
+	Inactive         bool
 	// SelfStale reports that the device's RNTI is stale: its grants do not explain what arrives. The estimate
 	// is wrong then. It is always false without CompareArrivals.
 	SelfStale bool
@@ -229,7 +238,9 @@ func (m *Monitor) Estimate() Estimate {
 		if o.received {
 			e.Age[c] = m.last - o.lastReceived
 		}
-		if !o.active || e.Age[c] > int64(max(SilentAfter, m.window)) {
+		isReceived := e.Age[c] <= int64(max(SilentAfter, m.window))
+		if !o.active || !isReceived {
+			e.Inactive = e.Inactive || isReceived
 			continue
 		}
 		f := o.window.Usage(m.UserFilter)
@@ -239,9 +250,12 @@ func (m *Monitor) Estimate() Estimate {
 		n := float64(f.Users)
 		cf := f.Rate * f.PRB / n
 		even := max(f.OwnPRB, f.EvenPRB)
+		if f.Users > 1 && f.IdlePRB < maxBusyIdle*f.PRB && f.OwnPRB <= f.EvenPRB+sureErrors*f.OwnError {
+			even = min(f.EvenPRB, f.LongEvenPRB) // what it got above is chance
+		}
 		cp := f.Rate * (even + f.IdlePRB/n)
-		had += f.Rate * f.OwnPRB
-		could += cp
+		had += f.Rate * (f.LongOwnPRB + sureErrors*f.LongError)
+		could += f.Rate * (max(f.LongOwnPRB, f.LongEvenPRB) + f.LongIdlePRB/n)
 		if m.Strict {
 			cp = f.Rate * (f.OwnPRB + f.IdlePRB/n)
 		}

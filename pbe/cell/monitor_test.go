@@ -393,10 +393,11 @@ func TestCarriers(t *testing.T) {
 		}
 		return m.Estimate()
 	}
-	if e := run(100, false); e.Cells != 1 || e.Activated != 0 || e.Fair != 30*unit.Mbps {
+	if e := run(100, false); e.Cells != 1 || e.Activated != 0 || !e.Inactive || e.Fair != 30*unit.Mbps {
 		t.Errorf("one cell: %+v", e)
 	}
-	if e := run(100, true); e.Cells != 2 || e.Activated != 1 || e.Fair != 40*unit.Mbps || e.Physical != 40*unit.Mbps {
+	if e := run(100, true); e.Cells != 2 || e.Activated != 1 || e.Inactive || e.Fair != 40*unit.Mbps ||
+		e.Physical != 40*unit.Mbps {
 		t.Errorf("two cells: %+v", e)
 	}
 	if e := run(ActiveFor, false); e.Cells != 2 {

@@ -4,6 +4,7 @@ package cell
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -33,6 +34,9 @@ const (
 const (
 	activeWindow = 200
 	minEvenPart  = 0.25
+	// binSubframes is the time whose means are compared for their deviation: fading is over within tens of
+	// milliseconds.
+	binSubframes = 20
 )
 
 // minSharedPart is the part of the cell that data users must have before their R_w represents data
@@ -107,6 +111,8 @@ type Window struct {
 	older int // how many of the oldest slots are before the window
 	users map[RNTI]*userSums
 	idle  int
+	// longIdle is the same over all slots.
+	longIdle int
 	// others and parts are scratch space of Usage.
 	others []otherUser
 	parts  []int
@@ -172,6 +178,7 @@ func (w *Window) Add(s Subframe, length int) {
 	}
 	t.idle = uint16(max(0, int(s.PRB)-used))
 	w.idle += int(t.idle)
+	w.longIdle += int(t.idle)
 	for _, h := range t.shares {
 		u := w.users[h.user]
 		if u == nil {
@@ -259,6 +266,7 @@ func (w *Window) dropOldestSubframe() {
 			delete(w.users, h.user)
 		}
 	}
+	w.longIdle -= int(w.slots[w.head].idle)
 	w.head = (w.head + 1) % len(w.slots)
 	w.n, w.older = w.n-1, w.older-1
 }
@@ -277,6 +285,11 @@ type Usage struct {
 	// EvenPRB is the device's part if all users of the cell shared alike (max-min: users with less
 	// than an even part keep theirs).
 	EvenPRB float64
+	// OwnError is the standard error of OwnPRB as a mean of a longer time: schedulers that prefer users while their
+	// signal is good serve them by fits and starts.
+	OwnError float64
+	// LongOwnPRB, LongEvenPRB, LongIdlePRB and LongError are the same over the last activeWindow subframes.
+	LongOwnPRB, LongEvenPRB, LongIdlePRB, LongError float64
 	// Users counts the users that share the cell, including this device (N, at least 1).
 	Users int
 	// AllUsers counts all users with a downlink grant.
@@ -321,10 +334,49 @@ func (w *Window) Usage(filter UserFilter) Usage {
 		left = own.window.prb
 	}
 	f.EvenPRB = evenShareLevel(left, parts) / float64(received)
+	w.addLongMeans(&f, others)
 	if float64(data.prb) >= minSharedPart*f.PRB*float64(received) {
 		f.OthersRate = data.meanBitsPerPRB()
 	}
 	return f
+}
+
+// addLongMeans sets the means over all slots, and the errors of means.
+func (w *Window) addLongMeans(f *Usage, others []otherUser) {
+	all := float64(w.n)
+	parts, left := w.parts[:0], 0
+	for _, o := range others {
+		parts = append(parts, o.sums.active.prb)
+	}
+	if own := w.users[w.self]; own != nil {
+		left = own.active.prb
+	}
+	w.parts = parts
+	f.LongOwnPRB, f.LongEvenPRB = float64(left)/all, evenShareLevel(left, parts)/all
+	f.LongIdlePRB = float64(w.longIdle) / all
+	var sum, squares, bins float64
+	for from := 0; from+binSubframes <= w.n; from += binSubframes {
+		prb := 0.0
+		for i := range binSubframes {
+			for _, h := range w.slots[(w.head+from+i)%len(w.slots)].shares {
+				if h.user == w.self {
+					prb += float64(h.prb)
+				}
+			}
+		}
+		if prb == 0 && from == 0 { // the device may have begun since
+			f.LongEvenPRB = f.EvenPRB
+			return
+		}
+		prb /= binSubframes
+		sum, squares, bins = sum+prb, squares+prb*prb, bins+1
+	}
+	if bins < 2 {
+		return
+	}
+	deviation := math.Sqrt(max(squares-sum*sum/bins, 0) / (bins - 1))
+	f.LongError = deviation / math.Sqrt(bins)
+	f.OwnError = deviation / math.Sqrt(max(float64(w.received())/binSubframes, 1))
 }
 
 // filterUsers returns the other users that share the cell. The list is valid until the next call.

@@ -446,7 +446,8 @@ func (f *Flow) OnPacket(_, oneWay, rtprop time.Duration, size unit.Bytes) cc.Cel
 	c := cc.CellRates{Invalid: l.isSelfStale()}
 	if l.checkCurrent(now) == nil {
 		e := l.newestEstimate()
-		c = cc.CellRates{Transport: e.Transport, Fair: e.FairTransport, Activated: e.Activated, Full: e.Full}
+		c = cc.CellRates{Transport: e.Transport, Fair: e.FairTransport, Activated: e.Activated,
+			Inactive: e.Inactive, Full: e.Full}
 	}
 	return f.receiver.OnPacket(now, oneWay, c)
 }

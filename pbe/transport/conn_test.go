@@ -495,7 +495,8 @@ func TestCork(t *testing.T) {
 
 // TestRadio: the receiver's feedback reaches the sender.
 func TestRadio(t *testing.T) {
-	want := cc.CellFeedback{TransportRate: 50 * unit.Mbps, FairRate: 10 * unit.Mbps, Internet: true, Activated: 2}
+	want := cc.CellFeedback{TransportRate: 50 * unit.Mbps, FairRate: 10 * unit.Mbps, Internet: true, Activated: 2,
+		Inactive: true, Invalid: true}
 	ep := listenLocal(t, Options{Feedback: func() Feedback { return &fixedFeedback{radio: want} }})
 	c := dialLocal(t, ep.Addr(), Options{})
 	waittest.Until(t, "the feedback arrives", func() bool {

@@ -79,6 +79,7 @@ func (a *ackFrame) appendEncodedAck(b []byte) []byte {
 const (
 	radioInternet = 1 << iota
 	radioInvalid
+	radioInactive
 )
 
 // appendRadio appends a RADIO frame.
@@ -92,6 +93,9 @@ func appendRadio(b []byte, r cc.CellFeedback) []byte {
 	}
 	if r.Invalid {
 		flags |= radioInvalid
+	}
+	if r.Inactive {
+		flags |= radioInactive
 	}
 	return append(b, flags, r.Activated)
 }
@@ -226,6 +230,7 @@ func (r *frameReader) readRadioFields() cc.CellFeedback {
 		FairRate:      unit.Rate(fair) * unit.Kbps,
 		Internet:      flags&radioInternet != 0,
 		Invalid:       flags&radioInvalid != 0,
+		Inactive:      flags&radioInactive != 0,
 		Activated:     activated,
 	}
 }

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package virtual
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/lab/lte"
+	"mpbond/pbe/cell"
+)
+
+// Parts are properties of real networks that Location leaves out. Each can be switched off, to see what it does.
+type Parts struct {
+	Uplink    bool // acknowledgements wait for grants
+	Blocks    bool // errors follow from a signal that fades, a tenth of the blocks; few users a subframe; whole groups
+	Carriers  bool // a second carrier only while the first is used to 97 %
+	Handovers bool // to other cells, with gaps, other RNTIs and other routes
+	Wire      bool // a wired part with cross traffic, at one place in five a policer
+	Loss      bool // at random in the wired part
+}
+
+// AllParts has everything.
+var AllParts = Parts{true, true, true, true, true, true}
+
+// Choices of Place. Where no source is named, they are ours.
+const (
+	fadingDeviation = 2.5 // dB
+	// Handovers follow one another after handoverEvery in the mean, as on a drive through a town. The gap is 30 to 80
+	// ms (36.133 section 5.1 has at most 95); one in five does not forward the queue. The route changes by up to
+	// routeStep.
+	handoverEvery          = 10 * time.Second
+	minGap, maxGap         = 30, 80
+	notForwarded           = 0.2
+	routeStep              = 15 * time.Millisecond
+	policed                = 0.2
+	minWire, maxWire       = 0.9, 4.0 // times what the cells carry
+	minWireQueue           = 5 * time.Millisecond
+	maxWireQueue           = 100 * time.Millisecond
+	minLossLog, maxLossLog = -6, -2 // logarithms of the loss (section 6.1 of the paper)
+	crossPart              = 0.25   // mean part of the wire that cross traffic has
+)
+
+// Place returns a case with a device at a random place, with a flow of 20 s. Places of a seed differ by number, runs of
+// one place in signals, losses, traffic and handovers. Nothing is fitted to a controller.
+func Place(seed, number, run uint64, has Parts) Case {
+	r := rand.New(rand.NewPCG(seed, 100+number))
+	c := Location(r.Uint64()>>8, run)
+	n, at := &c.Network, c.Seed^run<<40
+	mean := 6 + 16*r.Float64()
+	user := &n.Users[0]
+	if has.Blocks {
+		n.Scheduler = lte.ProportionalFair
+		for i := range n.Cells {
+			n.Cells[i].Groups = true
+		}
+		for u := range n.Users {
+			level, fading := SteadySignal(mean), Fading(at+uint64(u), 0, fadingDeviation)
+			if u == 0 {
+				level = wanderingSignal(at, mean)
+			} else {
+				level = SteadySignal(6 + 16*r.Float64())
+			}
+			n.Users[u].Adapts = true
+			n.Users[u].SINR = func(number int64) float64 { return level(number) + fading(number) }
+		}
+		user.Sleeps = true
+	}
+	n.CarriersByUse = has.Carriers
+	if has.Uplink {
+		up := NewUplink(at)
+		c.Flows[0].Uplink = up
+	}
+	if loss := math.Pow(10, minLossLog+(maxLossLog-minLossLog)*r.Float64()); has.Loss {
+		c.Flows[0].Loss = loss
+	}
+	c.addWire(r, has.Wire, at)
+	if has.Handovers {
+		c.addHandovers(at)
+	}
+	return c
+}
+
+// addWire adds a wired part before the cells, with cross traffic. It draws the same numbers without one.
+func (c *Case) addWire(r *rand.Rand, has bool, seed uint64) {
+	part := minWire * math.Pow(maxWire/minWire, r.Float64())
+	queue := time.Duration(float64(minWireQueue) * math.Pow(float64(maxWireQueue)/float64(minWireQueue), r.Float64()))
+	isPoliced := r.Float64() < policed
+	if !has {
+		return
+	}
+	carries := 0.0
+	for _, x := range c.Network.Cells {
+		carries += x.Bits(15) * 1000
+	}
+	rate := unit.Rate(part * carries)
+	c.Wire = func() Link {
+		if isPoliced {
+			return newPolicer(rate, rate.Bytes(queue))
+		}
+		return NewWire(SteadyRate(rate), rate.Bytes(queue))
+	}
+	c.Users = nil
+	for i := range c.Flows {
+		c.Users = append(c.Users, i)
+	}
+	// Half of the time at twice the mean.
+	c.Users = append(c.Users, noUser)
+	c.Flows = append(c.Flows, Flow{DelayToLink: 10 * ms,
+		Rate: Bursts(seed, unit.Rate(2*crossPart*float64(rate)), 400*ms, 400*ms)})
+}
+
+// addHandovers moves the first user to other cells from time to time.
+func (c *Case) addHandovers(seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 15))
+	next := time.Duration(r.ExpFloat64() * float64(handoverEvery))
+	extra := time.Duration(0)
+	name := cell.RNTI(0x6000)
+	c.Flows[0].Extra = func(time.Duration) time.Duration { return extra }
+	c.OnSubframe(func(x *Cell) {
+		if time.Duration(x.Number())*ms < next {
+			return
+		}
+		gap := minGap + r.Int64N(maxGap-minGap+1)
+		name++
+		x.Handover(0, gap, name, r.Float64() >= notForwarded)
+		extra = time.Duration(r.Int64N(int64(routeStep)))
+		next += time.Duration(gap)*ms + time.Duration(r.ExpFloat64()*float64(handoverEvery))
+	})
+}

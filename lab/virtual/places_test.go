@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !race
+
+package virtual
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+)
+
+var placesSeed = flag.Uint64("places-seed", 0, "seed of the places; 0: the time")
+
+// TestPlaces: at places that nobody has seen, in cells as they are, PBE-CC has nearly the rate of BBR and more than
+// CUBIC, with half of the delay, and second carriers come as with BBR.
+func TestPlaces(t *testing.T) {
+	seed := *placesSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	const places = 12
+	rate, late, second := map[string]float64{}, map[string]float64{}, map[string]int{}
+	for n := range uint64(places) {
+		for _, controller := range []string{"pbe", "bbr", "cubic"} {
+			c, most := Place(seed, n, 1, AllParts), 0
+			c.OnSubframe(func(x *Cell) { most = max(most, x.Truth(0).Carriers) })
+			r := c.Run(controller).Flows[0]
+			rate[controller] += float64(r.Rate(0, c.Length)) / places
+			late[controller] += milliseconds(r.Delay(0, c.Length, 0.95)-c.Flows[0].DelayToLink) / places
+			second[controller] += most - 1
+		}
+	}
+	t.Logf("places %d: rates %v, delays %v ms, second carriers %v", seed, rate, late, second)
+	if rate["pbe"] < 0.75*rate["bbr"] || rate["pbe"] < rate["cubic"] || late["pbe"] > 0.75*late["bbr"] ||
+		second["pbe"] < second["bbr"]-2 {
+		t.Errorf("places %d (-places-seed): rates %v, delays %v ms, second carriers %v", seed, rate, late, second)
+	}
+}
+
+// TestUplink: what is ready within a period leaves together; the first waits for a request and its grant.
+func TestUplink(t *testing.T) {
+	u := NewUplink(1)
+	first := u.nextGrant(11 * ms)
+	if first < 19*ms || first >= 23*ms {
+		t.Errorf("the first leaves at %v", first)
+	}
+	if next := u.nextGrant(15 * ms); next != first {
+		t.Errorf("the second leaves at %v, want %v", next, first)
+	}
+	if next := u.nextGrant(first + 1); next != first+srPeriod {
+		t.Errorf("one more to send: %v, want %v", next, first+srPeriod)
+	}
+	if idle := u.nextGrant(time.Second + 1); idle < time.Second+srPeriod+grantMin {
+		t.Errorf("idle: %v", idle)
+	}
+}
+
+// TestBursts: bursts have the mean that is asked for, and can be read anywhere again.
+func TestBursts(t *testing.T) {
+	rate := Bursts(1, 10*unit.Mbps, 200*ms, 600*ms)
+	on := 0
+	for at := range 2_000_000 {
+		if rate(time.Duration(at)*ms) > 0 {
+			on++
+		}
+	}
+	if part := float64(on) / 2_000_000; part < 0.17 || part > 0.33 {
+		t.Errorf("on for %.2f of the time, want a quarter", part)
+	}
+	again := Bursts(1, 10*unit.Mbps, 200*ms, 600*ms)
+	if a, b := again(1234*sec), rate(1234*sec); a != b {
+		t.Errorf("%v, %v", a, b)
+	}
+}
