@@ -229,16 +229,16 @@ type PBE struct {
 type Cells struct {
 	Interface string `json:"interface"`
 	Source    string `json:"source"`           // of control messages
-	Receiving bool   `json:"receiving"`        // control messages are received now; only then senders get feedback
-	Reason    string `json:"reason,omitempty"` // why they are not received
+	Receiving bool   `json:"receiving"`        // messages of this device are received now; only then senders get feedback
+	Reason    string `json:"reason,omitempty"` // why senders get no feedback
 	RNTI      uint16 `json:"rnti"`             // this device's identity in the cells, 0 if unknown
 	// RNTI was found by comparing what arrives with the grants to each user
 	RNTIFound bool `json:"rnti_found,omitempty"`
 	// available to this device now (C_t), over all cells; 0 until data blocks were received
 	CapacityBps unit.Rate `json:"capacity_bps"`
 	FairBps     unit.Rate `json:"fair_bps"` // its fair share of the cells
-	// OtherAppsBps is what this device receives over the cells beside its subflows: apps that fill the queue of the
-	// cell delay these too
+	// OtherAppsBps is what this device receives over the cells outside of packets of its subflows with PBE-CC: apps
+	// that fill the queue of the cell delay these too
 	OtherAppsBps unit.Rate `json:"other_apps_bps,omitempty"`
 	Subflows     int       `json:"subflows"` // in use, which share this
 	Cells        []Cell    `json:"cells,omitempty"`

@@ -66,7 +66,7 @@ func (o *airOptions) parseInputs(args []string) ([]air.Input, error) {
 	}
 	var all []air.Input
 	for i, a := range args {
-		in := air.Input{Source: a, SwapIQ: o.swapIQ}
+		in := air.Input{Source: air.SamplesOf(a), SwapIQ: o.swapIQ}
 		var err error
 		if n := len(o.formats); n > 0 {
 			if in.Format, err = air.ParseFormat(o.formats[min(i, n-1)]); err != nil {

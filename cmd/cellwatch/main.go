@@ -16,6 +16,7 @@ func cellwatchCommands() []*cobra.Command {
 	return []*cobra.Command{
 		scanCommand(),
 		watchCommand(),
+		checkCommand(),
 		statsCommand(),
 		gridCommand(),
 		capacityCommand(),

@@ -24,6 +24,7 @@ func TestCommandsAreComplete(t *testing.T) {
 		"cellwatch grid": "a picture for people: watch --json has what is in it",
 	}, clitest.Excuses{
 		"cellwatch capacity": "a file or socket",
+		"cellwatch check":    "files or sockets",
 		"cellwatch stats":    "a file or socket",
 		"cellwatch grid":     "a file or socket",
 		"cellwatch scan":     "a file or socket",

@@ -153,7 +153,7 @@ func prefixSource(source string, err error) error {
 // readCellSubframes reads a source of control messages or of samples until it ends or ctx does. It
 // calls each for the subframes of all cells, those of one cell in order.
 func readCellSubframes(ctx context.Context, source air.Input, stdin io.Reader, each func(census.Subframe)) error {
-	if source.Format != air.AnyFormat || air.FormatOf(source.Source) != air.AnyFormat {
+	if source.Format != air.AnyFormat || air.FormatOf(source.Source) != air.AnyFormat || air.IsSigMF(source.Source) {
 		l, err := air.Open(ctx, air.Config{Inputs: []air.Input{source}, Stdin: stdin, OnWarning: logWarning})
 		if err != nil {
 			return err

@@ -44,7 +44,7 @@ func newCellListeners(cells map[string]mydevice.Cell, rec *trace.Recorder) (cell
 				rec.Add(trace.Event{Kind: trace.CellReceived, Device: iface})
 				return
 			}
-			slog.Warn("no cell messages: senders get no cell feedback", "interface", iface, "source", cfg.Source,
+			slog.Warn("senders get no cell feedback", "interface", iface, "source", cfg.Source,
 				"err", why, "hint", fault.HintOf(why))
 			rec.Add(trace.Event{Kind: trace.CellLost, Device: iface, Reason: why.Error()})
 		}
@@ -185,7 +185,7 @@ func (c cellListeners) listCellStates() (list []api.Cells) {
 // describeLinkCells describes the cells of an interface in one line for people.
 func describeLinkCells(c api.Cells) string {
 	if !c.Receiving {
-		return fmt.Sprintf("cells of %s: no messages from %s: %s", c.Interface, c.Source, c.Reason)
+		return fmt.Sprintf("cells of %s: no feedback to senders, by the messages of %s: %s", c.Interface, c.Source, c.Reason)
 	}
 	var active []string
 	for _, x := range c.Cells {

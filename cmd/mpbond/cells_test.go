@@ -121,7 +121,8 @@ func TestCellWords(t *testing.T) {
 			"()": describeLinkCells(api.Cells{Interface: "wwan0", Receiving: true, CapacityBps: 30 * unit.Mbps,
 			FairBps:      10 * unit.Mbps,
 			OtherAppsBps: 20 * unit.Mbps}),
-		"cells of wwan0: no messages from unix:/s: no": describeLinkCells(api.Cells{Interface: "wwan0", Source: "unix:/s",
+		"cells of wwan0: no feedback to senders, by the messages of unix:/s: no": describeLinkCells(api.Cells{
+			Interface: "wwan0", Source: "unix:/s",
 			Reason: errors.New("no").Error()}),
 		"PBE-CC: capacity in its cell 30 Mbit/s, fair share 10 Mbit/s; the cell is the bottleneck and " +
 			"sets the rate": describePBE(api.PBE{State: "wireless",

@@ -186,9 +186,9 @@ func describeEvent(e api.Event) string {
 	case trace.CapCleared:
 		return e.Device + " has room again: " + e.Text
 	case trace.CellReceived:
-		return "cell messages for " + e.Device + " are received"
+		return "senders get cell feedback for " + e.Device
 	case trace.CellLost:
-		return "no cell messages for " + e.Device + ", senders get no cell feedback: " + e.Reason
+		return "senders get no cell feedback for " + e.Device + ": " + e.Reason
 	case trace.CellRenamed:
 		return fmt.Sprintf("the cells of %s call this device %s, found by what arrives", e.Device, e.Text)
 	case trace.Handoff:

@@ -102,7 +102,8 @@ func TestSelectRows(t *testing.T) {
 	for _, c := range []struct {
 		ids  []string
 		want int
-	}{{[]string{"m4", "m4"}, 1}, {[]string{"all"}, len(published) - 4}, {[]string{"phones"}, 12}, {[]string{"rails"}, 10},
+	}{{[]string{"m4", "m4"}, 1}, {[]string{"all"}, len(published) - 6}, {[]string{"phones"}, 12}, {[]string{"rails"}, 10},
+		{[]string{"cells"}, 2},
 		{[]string{"bench"}, 7}, {[]string{"b2", "bench", "m4"}, 8}, {[]string{"m99"}, 0}, {[]string{"m4", "bench2"}, 0}} {
 		some, err := SelectRows(all, c.ids...)
 		if len(some) != c.want || (err != nil) != (c.want == 0) {
@@ -110,7 +111,7 @@ func TestSelectRows(t *testing.T) {
 		}
 	}
 	list, err := List(all, Options{Quick: true})
-	if err != nil || len(list) != len(all)+4 || list[len(all)].Row != AllRows || list[len(all)+1].Transfers == 0 {
+	if err != nil || len(list) != len(all)+5 || list[len(all)].Row != AllRows || list[len(all)+1].Transfers == 0 {
 		t.Errorf("%v, %v", list, err)
 	}
 	cells, err := ListCells(all[len(published):], Options{Only: "1/18/5, 10 MB, up"})

@@ -86,6 +86,7 @@ func (u *user) isReachable(number int64) bool {
 func (n *Network) Handover(u int, subframes int64, rnti cell.RNTI, forwards bool) {
 	x := &n.users[u]
 	x.RNTI, x.awayUntil = rnti, n.number+subframes
+	x.fullSubframes, x.spareSubframes, x.busySubframes = 0, 0, 0
 	for i, c := range x.Cells {
 		x.active[i] = i == 0
 		l := &n.cells[c].links[u]

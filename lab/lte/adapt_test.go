@@ -116,12 +116,13 @@ func TestHandoverOfUser(t *testing.T) {
 			n.Offer(0, &Item{Size: packet})
 		}
 		got, lost := step(250)
+		n.users[0].fullSubframes = 2 * carrierOnDelay // as of a user who was busy for long
 		before := n.Waiting(0)
 		if n.Truth(0).Carriers != 2 || before == 0 {
 			t.Fatalf("%d carriers, %v wait", n.Truth(0).Carriers, before)
 		}
 		n.Handover(0, 50, 0x5000, forwards)
-		g, l := step(1)
+		g, l := step(60)
 		got, lost = got+g, lost+l
 		if n.Truth(0).Carriers != 1 {
 			t.Errorf("%d carriers after a handover", n.Truth(0).Carriers)
@@ -180,7 +181,7 @@ func TestCarriersByUse(t *testing.T) {
 	for _, x := range []struct {
 		rate unit.Rate
 		want int
-	}{{30 * unit.Mbps, 1}, {200 * unit.Mbps, 2}} {
+	}{{36 * unit.Mbps, 1}, {200 * unit.Mbps, 2}} {
 		n := New(Config{Cells: []CellConfig{cellOf(50), cellOf(50)}, CarriersByUse: true, Users: []UserConfig{{
 			RNTI: 0x4000, Cells: []int{0, 1}, SINR: steady(15)}}, Seed: 1})
 		s := Source{Rate: x.rate}

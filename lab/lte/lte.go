@@ -40,8 +40,9 @@ type Config struct {
 	Cells     []CellConfig // at most cell.MaxCells
 	Users     []UserConfig // at most 40, so that the messages of a subframe have room for all
 	Scheduler Scheduler
-	// CarriersByUse activates another carrier when those of a user were used to 97 % over half a second while it
-	// had data waiting, as networks do to save the devices' energy. Otherwise carrierOnDelay decides.
+	// CarriersByUse activates another carrier of a user who has data waiting when its present ones were used to 97 %
+	// over half a second, by all users, as networks do to save the devices' energy. Otherwise carrierOnDelay decides.
+	// A carrier that is not needed for a second is deactivated in both cases.
 	CarriersByUse bool
 	// Overhead is γ of PBE-CC section 4.2.2: the share of a transport block that carries no user
 	// packets. 0 selects cell.Overhead, which the estimate uses.
@@ -140,6 +141,7 @@ type user struct {
 	cqi            int        // by which blocks are made in this subframe
 	logBitRight    float64    // log of the probability that a bit is right
 	link           adaptation // of a user that Adapts
+	busySubframes  int        // since the last change of carriers or cells
 	lastGrant      int64      // subframe of the last grant
 	awayUntil      int64      // subframe in which a handover ends
 }
@@ -257,6 +259,9 @@ func (u *user) isServedBy(c cell.ID) bool {
 
 // updateCarriers activates and deactivates secondary carriers of a user.
 func (n *Network) updateCarriers(u *user) {
+	if n.number < u.awayUntil {
+		return
+	}
 	active, used := 0, true
 	for i, a := range u.active {
 		if a {
@@ -272,11 +277,12 @@ func (n *Network) updateCarriers(u *user) {
 	}
 	isFull := u.fullSubframes >= carrierOnDelay
 	if n.cfg.CarriersByUse {
-		isFull = used && u.unsentBits > 0
+		u.busySubframes++
+		isFull = used && u.unsentBits > 0 && u.busySubframes >= useSubframes
 	}
 	switch {
 	case isFull && active < len(u.active):
-		u.active[active], u.fullSubframes = true, 0
+		u.active[active], u.fullSubframes, u.busySubframes = true, 0, 0
 	case u.spareSubframes >= carrierOffDelay && active > 1:
 		u.active[active-1], u.spareSubframes = false, 0
 	}

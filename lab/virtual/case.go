@@ -77,7 +77,7 @@ func (c Case) Run(names ...string) Outcome {
 	}
 	link := Link(o.Cell)
 	if c.Wire != nil {
-		link = branch(c.Wire(), link, func(p *Packet) bool { return c.UserOf(p.Flow) == noUser })
+		link = chainExcept(c.Wire(), link, func(p *Packet) bool { return c.UserOf(p.Flow) == noUser })
 	}
 	o.Flows = Run(link, c.Length, c.Seed, flows...)
 	return o

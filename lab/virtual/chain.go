@@ -12,15 +12,17 @@ import (
 
 // chain is two links in a row.
 type chain struct {
-	first, second Link
-	ends          func(*Packet) bool // behind the first; nil: none does
+	first, second  Link
+	endsAfterFirst func(*Packet) bool // nil: none does
 }
 
 // Chain joins two links. Packets that leave the first arrive at the second at once.
 func Chain(first, second Link) Link { return &chain{first: first, second: second} }
 
-// branch joins two links as Chain does, except for packets that end behind the first.
-func branch(first, second Link, ends func(*Packet) bool) Link { return &chain{first, second, ends} }
+// chainExcept joins two links as Chain does, except for packets that end after the first.
+func chainExcept(first, second Link, endsAfterFirst func(*Packet) bool) Link {
+	return &chain{first, second, endsAfterFirst}
+}
 
 // Offer implements Link.
 func (c *chain) Offer(now time.Duration, p *Packet) bool { return c.first.Offer(now, p) }
@@ -32,7 +34,7 @@ func (c *chain) Next() time.Duration { return min(c.first.Next(), c.second.Next(
 func (c *chain) Leave(now time.Duration, out []*Packet) []*Packet {
 	if c.first.Next() <= now {
 		for _, p := range c.first.Leave(now, nil) {
-			if c.ends != nil && c.ends(p) {
+			if c.endsAfterFirst != nil && c.endsAfterFirst(p) {
 				out = append(out, p)
 			} else {
 				c.second.Offer(now, p)

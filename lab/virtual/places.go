@@ -16,7 +16,7 @@ import (
 type Parts struct {
 	Uplink    bool // acknowledgements wait for grants
 	Blocks    bool // errors follow from a signal that fades, a tenth of the blocks; few users a subframe; whole groups
-	Carriers  bool // a second carrier only while the first is used to 97 %
+	Carriers  bool // a second carrier comes when the first is used to 97 %
 	Handovers bool // to other cells, with gaps, other RNTIs and other routes
 	Wire      bool // a wired part with cross traffic, at one place in five a policer
 	Loss      bool // at random in the wired part
@@ -29,7 +29,7 @@ var AllParts = Parts{true, true, true, true, true, true}
 const (
 	fadingDeviation = 2.5 // dB
 	// Handovers follow one another after handoverEvery in the mean, as on a drive through a town. The gap is 30 to 80
-	// ms (36.133 section 5.1 has at most 95); one in five does not forward the queue. The route changes by up to
+	// ms; one in five does not forward the queue. The route changes by up to
 	// routeStep.
 	handoverEvery          = 10 * time.Second
 	minGap, maxGap         = 30, 80
@@ -44,53 +44,55 @@ const (
 )
 
 // Place returns a case with a device at a random place, with a flow of 20 s. Places of a seed differ by number, runs of
-// one place in signals, losses, traffic and handovers. Nothing is fitted to a controller.
+// one place in signals, losses, traffic and handovers. Each part draws its own numbers, so that it is the same with and
+// without the others. Nothing is fitted to a controller.
 func Place(seed, number, run uint64, has Parts) Case {
 	r := rand.New(rand.NewPCG(seed, 100+number))
 	c := Location(r.Uint64()>>8, run)
-	n, at := &c.Network, c.Seed^run<<40
-	mean := 6 + 16*r.Float64()
-	user := &n.Users[0]
-	if has.Blocks {
-		n.Scheduler = lte.ProportionalFair
-		for i := range n.Cells {
-			n.Cells[i].Groups = true
-		}
-		for u := range n.Users {
-			level, fading := SteadySignal(mean), Fading(at+uint64(u), 0, fadingDeviation)
-			if u == 0 {
-				level = wanderingSignal(at, mean)
-			} else {
-				level = SteadySignal(6 + 16*r.Float64())
-			}
-			n.Users[u].Adapts = true
-			n.Users[u].SINR = func(number int64) float64 { return level(number) + fading(number) }
-		}
-		user.Sleeps = true
-	}
-	n.CarriersByUse = has.Carriers
-	if has.Uplink {
-		up := NewUplink(at)
-		c.Flows[0].Uplink = up
-	}
-	if loss := math.Pow(10, minLossLog+(maxLossLog-minLossLog)*r.Float64()); has.Loss {
+	runSeed := c.Seed ^ run<<40
+	c.Network.CarriersByUse = has.Carriers
+	mean, loss := 6+16*r.Float64(), math.Pow(10, minLossLog+(maxLossLog-minLossLog)*r.Float64())
+	if has.Loss {
 		c.Flows[0].Loss = loss
 	}
-	c.addWire(r, has.Wire, at)
+	if has.Blocks {
+		c.addBlocks(rand.New(rand.NewPCG(seed, 300+number)), mean, runSeed)
+	}
+	if has.Wire {
+		c.addWire(rand.New(rand.NewPCG(seed, 500+number)), runSeed)
+	}
+	if has.Uplink {
+		c.appendChange(func(_ *Cell, flows []Flow) { flows[0].Uplink = NewUplink(runSeed) })
+	}
 	if has.Handovers {
-		c.addHandovers(at)
+		c.addHandovers(runSeed)
 	}
 	return c
 }
 
-// addWire adds a wired part before the cells, with cross traffic. It draws the same numbers without one.
-func (c *Case) addWire(r *rand.Rand, has bool, seed uint64) {
+// addBlocks makes errors follow from signals that fade, about mean for the first user, and serves few users a subframe.
+func (c *Case) addBlocks(r *rand.Rand, mean float64, runSeed uint64) {
+	n := &c.Network
+	n.Scheduler = lte.ProportionalFair
+	for i := range n.Cells {
+		n.Cells[i].Groups = true
+	}
+	for u := range n.Users {
+		level, fading := wanderingSignal(runSeed, mean), Fading(runSeed+uint64(u), 0, fadingDeviation)
+		if u > 0 {
+			level = SteadySignal(6 + 16*r.Float64())
+		}
+		n.Users[u].Adapts = true
+		n.Users[u].SINR = func(number int64) float64 { return level(number) + fading(number) }
+	}
+	n.Users[0].Sleeps = true
+}
+
+// addWire adds a wired part before the cells, with cross traffic.
+func (c *Case) addWire(r *rand.Rand, runSeed uint64) {
 	part := minWire * math.Pow(maxWire/minWire, r.Float64())
 	queue := time.Duration(float64(minWireQueue) * math.Pow(float64(maxWireQueue)/float64(minWireQueue), r.Float64()))
 	isPoliced := r.Float64() < policed
-	if !has {
-		return
-	}
 	carries := 0.0
 	for _, x := range c.Network.Cells {
 		carries += x.Bits(15) * 1000
@@ -109,16 +111,19 @@ func (c *Case) addWire(r *rand.Rand, has bool, seed uint64) {
 	// Half of the time at twice the mean.
 	c.Users = append(c.Users, noUser)
 	c.Flows = append(c.Flows, Flow{DelayToLink: 10 * ms,
-		Rate: Bursts(seed, unit.Rate(2*crossPart*float64(rate)), 400*ms, 400*ms)})
+		Rate: Bursts(runSeed, unit.Rate(2*crossPart*float64(rate)), 400*ms, 400*ms)})
 }
 
 // addHandovers moves the first user to other cells from time to time.
-func (c *Case) addHandovers(seed uint64) {
-	r := rand.New(rand.NewPCG(seed, 15))
-	next := time.Duration(r.ExpFloat64() * float64(handoverEvery))
-	extra := time.Duration(0)
-	name := cell.RNTI(0x6000)
-	c.Flows[0].Extra = func(time.Duration) time.Duration { return extra }
+func (c *Case) addHandovers(runSeed uint64) {
+	var r *rand.Rand
+	var next, extra time.Duration
+	var name cell.RNTI
+	c.appendChange(func(_ *Cell, flows []Flow) { // each run begins anew
+		r, name, extra = rand.New(rand.NewPCG(runSeed, 15)), 0x6000, 0
+		next = time.Duration(r.ExpFloat64() * float64(handoverEvery))
+		flows[0].ExtraDelay = func(time.Duration) time.Duration { return extra }
+	})
 	c.OnSubframe(func(x *Cell) {
 		if time.Duration(x.Number())*ms < next {
 			return

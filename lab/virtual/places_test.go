@@ -75,3 +75,27 @@ func TestBursts(t *testing.T) {
 		t.Errorf("%v, %v", a, b)
 	}
 }
+
+// TestPartsAreIndependent: a place has the same wire and loss with and without other parts, and a case can be run
+// again.
+func TestPartsAreIndependent(t *testing.T) {
+	for n := range uint64(8) {
+		all, some := Place(5, n, 1, AllParts), Place(5, n, 1, Parts{Wire: true, Loss: true})
+		if all.Flows[0].Loss != some.Flows[0].Loss || len(all.Flows) != len(some.Flows) {
+			t.Errorf("place %d: losses %v and %v", n, all.Flows[0].Loss, some.Flows[0].Loss)
+		}
+		a, b := all.Wire(), some.Wire()
+		for range 2000 {
+			if a.Offer(0, &Packet{Size: 1500}) != b.Offer(0, &Packet{Size: 1500}) {
+				t.Errorf("place %d: another wire", n)
+				break
+			}
+		}
+	}
+	c := Place(5, 1, 1, Parts{Uplink: true, Handovers: true})
+	c.Length = 5 * sec
+	first, again := c.Run("cubic").Flows[0], c.Run("cubic").Flows[0]
+	if first.Delivered != again.Delivered || first.Delivered == 0 {
+		t.Errorf("%v, again %v", first.Delivered, again.Delivered)
+	}
+}

@@ -29,9 +29,10 @@ type Packet struct {
 	// RTprop is the sender's minimum RTT at that time, 0 at first.
 	RTprop time.Duration
 
-	seq   int64
-	mark  cc.Mark
-	radio cc.CellFeedback // feedback in its acknowledgement
+	seq      int64
+	mark     cc.Mark
+	received time.Duration   // when it reached its receiver
+	radio    cc.CellFeedback // feedback in its acknowledgement
 }
 
 // Link is a bottleneck in virtual time.
@@ -52,8 +53,8 @@ type Flow struct {
 	// DelayToLink is the delay from the sender to the link, DelayFromLink from the link to the
 	// receiver. AckDelay is the delay of acknowledgements.
 	DelayToLink, DelayFromLink, AckDelay time.Duration
-	// Extra, if set, is a further delay from the sender to the link, as of another route. Packets keep their order.
-	Extra func(now time.Duration) time.Duration
+	// ExtraDelay, if set, is a further delay from the sender to the link, as of another route. Packets keep their order.
+	ExtraDelay func(now time.Duration) time.Duration
 	// Uplink, if set, delays acknowledgements until the device may send.
 	Uplink *Uplink
 	// Feedback, if set, returns the feedback for a packet that reaches the receiver.
@@ -231,6 +232,7 @@ func (w *simulation) handleFlowEvent(e simEvent) {
 			w.link.Offer(e.at, e.p)
 		}
 	case receiveEvent:
+		e.p.received = e.at
 		f.result.Delivered += e.p.Size
 		f.result.Arrivals = append(f.result.Arrivals, Arrival{e.at, e.at - e.p.Sent})
 		f.result.SlotBytes[min(int(e.at/SlotLength), len(f.result.SlotBytes)-1)] += e.p.Size
@@ -324,8 +326,8 @@ func (w *simulation) sendFlowPacket(now time.Duration, i int, f *flowState) {
 		f.Controller.OnSent(now, p.Size, f.inFlight)
 	}
 	at := now + f.DelayToLink
-	if f.Extra != nil {
-		at += f.Extra(now)
+	if f.ExtraDelay != nil {
+		at += f.ExtraDelay(now)
 	}
 	f.lastArrival = max(f.lastArrival, at)
 	w.scheduleSimEvent(simEvent{at: f.lastArrival, kind: arriveEvent, flow: i, p: p})
@@ -386,7 +388,7 @@ func (f *flowState) handleFlowAck(e simEvent) {
 	f.srtt += (rtt - f.srtt) / 8
 	f.minRTT = min(f.minRTT, rtt)
 	f.sampler.OnDelivered(e.at, p.Size)
-	a := cc.Ack{Now: e.at, Bytes: p.Size, Packets: 1, RTT: rtt, OneWay: e.at - f.AckDelay - p.Sent, Cells: p.radio}
+	a := cc.Ack{Now: e.at, Bytes: p.Size, Packets: 1, RTT: rtt, OneWay: p.received - p.Sent, Cells: p.radio}
 	f.sampler.FillAck(&a, p.mark, f.minRTT)
 	for j := int64(0); j+reorderThreshold <= i; j++ {
 		if q := f.unacked[j]; q != nil {

@@ -100,6 +100,7 @@ type Refused struct {
 // Cells are the mobile cells of a local interface, and why senders get no feedback from them.
 type Cells struct {
 	Interface, Reason string
+	HasRNTI           bool // the RNTI of this device is known
 }
 
 // Problem is an error split into its parts.

@@ -113,7 +113,8 @@ func TestVerdict(t *testing.T) {
 			f.Refused = []Refused{{Device: "phone", Here: true,
 				Reason: "version 5 here, 4 there: upgrade mpbond on phone"}}
 		}, "refused", "phone", Bad, fault.Protocol, "upgrade mpbond on phone"},
-		"cells": {func(f *Facts) { f.Cells = []Cells{{"wwan0", "RNTI 0x4601 is stale"}} }, "ps_path", "PS-path by laptop",
+		"cells": {func(f *Facts) { f.Cells = []Cells{{"wwan0", "RNTI 0x4601 is stale", true}} }, "ps_path",
+			"PS-path by laptop",
 			Note, "", ""},
 		"unknown device calls": {func(f *Facts) {
 			f.Refused = []Refused{{Address: "10.0.0.9:1", Here: true,

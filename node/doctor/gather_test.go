@@ -85,7 +85,7 @@ func TestFromStatus(t *testing.T) {
 		l[1].Carries || l[2].Ready || l[2].Problem.Hint != "x" || l[3].Ready {
 		t.Errorf("%+v", l)
 	}
-	st.Cells = []api.Cells{{Interface: "wwan0", Receiving: true}, {Interface: "wwan1", Reason: "stale"}}
+	st.Cells = []api.Cells{{Interface: "wwan0", Receiving: true}, {Interface: "wwan1", Reason: "stale", RNTI: 7}}
 	r := Evaluate(Facts{Cells: cellsFromStatus(st)})
 	if !slices.ContainsFunc(r.Findings, func(f Finding) bool {
 		return f.Check == "cells" && f.Subject == "wwan1" && f.Level == Warn && strings.HasSuffix(f.Text, ": stale")

@@ -24,7 +24,7 @@ type State struct {
 	Rate   int
 	// RateDetected reports that Rate was detected.
 	RateDetected bool
-	// SwapIQ reports that I and Q are exchanged, SwapDetected that nobody asked for it.
+	// SwapIQ reports that I and Q are exchanged, SwapDetected that this was detected, against the input's.
 	SwapIQ, SwapDetected bool
 	// IsLive reports that samples arrive in real time: late ones are dropped.
 	IsLive bool
@@ -123,7 +123,7 @@ func (c *carrier) startReceiver() error {
 func (c *carrier) copySubframe(s *lte.Subframe) *receivedSubframe {
 	copied := *s
 	copied.DCIs = slices.Clone(s.DCIs)
-	copied.Start = copied.Start * int64(c.resampler.in) / int64(c.resampler.out)
+	copied.Start = c.resampler.inputSamples(copied.Start)
 	h := &receivedSubframe{Subframe: Subframe{Cell: c.id, PRB: uint8(copied.Cell.PRB), Subframe: &copied},
 		afterLoss: c.afterLoss}
 	c.afterLoss = false
@@ -132,8 +132,8 @@ func (c *carrier) copySubframe(s *lte.Subframe) *receivedSubframe {
 
 // decodeSubframes reads and decodes n subframes.
 func (c *carrier) decodeSubframes(n int) {
-	c.buf = slices.Grow(c.buf[:0], c.Format.Size()*c.Rate/1000*n)
-	c.buf = c.buf[:c.Format.Size()*c.Rate/1000*n]
+	size := c.Format.Size() * (c.Rate / 1000 * n)
+	c.buf = slices.Grow(c.buf[:0], size)[:size]
 	got, err := io.ReadFull(c.input, c.buf)
 	c.feedSamples(c.buf[:got], 0)
 	c.decoder.finishAllJobs()
@@ -146,8 +146,8 @@ func (c *carrier) decodeSubframes(n int) {
 func (c *carrier) feedSamples(raw []byte, lost int64) {
 	if lost > 0 {
 		c.decoder.finishAllJobs()
+		c.receiver.Feed(c.resampler.appendRest(c.atRate[:0]))
 		c.receiver.Skip(c.resampler.outputSamples(lost))
-		c.resampler.restart()
 		c.afterLoss = true
 	}
 	c.extraBytes = len(raw) % c.Format.Size()
@@ -268,7 +268,11 @@ func (s State) Warnings() (all []string) {
 		all = append(all, fmt.Sprintf("%.0f %% of the samples are clipped: reduce the front end's gain", 100*s.Clipped))
 	}
 	if s.SwapDetected {
-		all = append(all, "I and Q were the other way around than told, and were exchanged: use --swap-iq with live samples")
+		if s.SwapIQ {
+			all = append(all, "I and Q are swapped in this file, and were exchanged: use --swap-iq with live samples")
+		} else {
+			all = append(all, "I and Q are not swapped in this file: leave out --swap-iq")
+		}
 	}
 	if s.ExtraBytes > 0 {
 		all = append(all,

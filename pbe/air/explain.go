@@ -110,7 +110,6 @@ var otherFormats = []struct{ magic, what, hint string }{
 	{"BZh", "a compressed file", "bunzip2 it"},
 	{"\xfd7zXZ", "a compressed file", "unxz it"},
 	{"PK\x03\x04", "an archive", "unzip it"},
-	{"{", "text in JSON, not samples", "pass the file of samples; SigMF metadata are read if they lie beside it"},
 	{"\x7fELF", "a program", "pass a file of samples"},
 	{"\x89PNG", "an image", "pass a file of samples"},
 }
@@ -131,6 +130,10 @@ func checkNotSamples(r io.ReaderAt, size int64) error {
 		if bytes.HasPrefix(head, []byte(k.magic)) {
 			return fault.New(fault.Integrity, fmt.Errorf("this is %s, not samples", k.what), k.hint)
 		}
+	}
+	if looksLikeText(head) && bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")) {
+		return fault.New(fault.Integrity, errors.New("this is JSON, not samples"),
+			"pass the file of samples; SigMF metadata are read if they lie beside it")
 	}
 	if looksLikeText(head) {
 		return fault.New(fault.Integrity, errors.New("this is text, not samples"),
@@ -253,9 +256,9 @@ const clippingWarning = 0.01
 // formatSampleRate returns a rate as people write it.
 func formatSampleRate(rate int) string { return fmt.Sprintf("%gM", float64(rate)/1e6) }
 
-// errSwapped reports that I and Q are the other way around than told.
-func errSwapped(told bool) error {
-	if told {
+// errSwapped reports that I and Q are in the other order than requested.
+func errSwapped(swapIQ bool) error {
+	if swapIQ {
 		return fault.New(fault.Usage, errors.New("I and Q are not swapped"), "leave out --swap-iq")
 	}
 	return fault.New(fault.Usage, errors.New("I and Q are swapped: exchanged, the samples have a cell"),
@@ -270,6 +273,16 @@ func guessFormats(raw []byte, f Format) (all []Format) {
 		}
 	}
 	return all
+}
+
+// hasSmallWords reports whether raw has numbers of two bytes, all small: their high bytes are 0 or 255.
+func hasSmallWords(raw []byte) bool {
+	for i := 1; i < len(raw); i += 2 {
+		if raw[i] != 0 && raw[i] != 255 {
+			return false
+		}
+	}
+	return true
 }
 
 // looksLikeFormat reports whether raw looks like samples of format f rather than of another one.
@@ -298,8 +311,8 @@ func looksLikeFormat(raw []byte, f Format) bool {
 	}
 	half := len(raw) / 2
 	switch f {
-	case SC16:
-		return middle[1] < half*4/10
+	case SC16: // low bytes have all values, unless the signal is very weak
+		return middle[1] < half*4/10 && (middle[0] >= half*4/10 || hasSmallWords(raw))
 	case SC8:
 		return middle[0] < half*4/10 && middle[1] < half*4/10
 	}

@@ -69,7 +69,7 @@ func (l *Listener) newLiveReader(c *carrier) *liveReader {
 
 // runSourceLoop reads the source until it or ctx ends.
 func (in *liveReader) runSourceLoop(ctx context.Context) {
-	size := in.carrier.Format.Size() * in.carrier.Rate * int(chunkDuration/time.Millisecond) / 1000
+	size := in.carrier.Format.Size() * (in.carrier.Rate * int(chunkDuration/time.Millisecond) / 1000)
 	var lost int64
 	for {
 		var buf []byte

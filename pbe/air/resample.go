@@ -11,17 +11,16 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// maxSampleRate is the largest rate of samples.
-const maxSampleRate = 30_720_000
+// minSampleRate is the least rate of samples: six resource blocks take 1.08 MHz, and filters need some room.
+const minSampleRate = 1_400_000
 
 // receiverRate returns the rate at which samples of a rate are decoded: the next one of LTE.
 func receiverRate(rate int) (int, error) {
 	sorted := slices.Sorted(slices.Values(lteRates))
 	i, _ := slices.BinarySearch(sorted, rate)
-	if rate < 1_000_000 || i == len(sorted) {
+	if rate < minSampleRate || i == len(sorted) {
 		return 0, fault.New(fault.Usage, fmt.Errorf("unsupported rate of %d samples per second", rate),
-			"use 1.4 to 30.72 million samples per second: at least 1.4 times the width of the cell's resource blocks, "+
-				"0.18 MHz each")
+			"use 1.4 to 30.72 million samples per second: at least the width of the cell's resource blocks, 0.18 MHz each")
 	}
 	return sorted[i], nil
 }
@@ -86,7 +85,23 @@ func (r *resampler) restart() {
 }
 
 // outputSamples returns how many samples of output last as long as so many of input.
-func (r *resampler) outputSamples(n int64) int64 { return n * int64(r.out) / int64(r.in) }
+func (r *resampler) outputSamples(n int64) int64 { return scaleCount(n, int64(r.out), int64(r.in)) }
+
+// inputSamples returns how many samples of input last as long as so many of output.
+func (r *resampler) inputSamples(n int64) int64 { return scaleCount(n, int64(r.in), int64(r.out)) }
+
+// scaleCount returns n·a/b without overflow.
+func scaleCount(n, a, b int64) int64 { return n/b*a + n%b*a/b }
+
+// appendRest appends the output for what was put in, and begins anew: samples are missing from here on.
+func (r *resampler) appendRest(out []complex64) []complex64 {
+	if r.in == r.out {
+		return out
+	}
+	out = r.appendResampled(out, make([]complex64, halfTaps))
+	r.restart()
+	return out
+}
 
 // appendResampled appends the output for the next samples, halfTaps samples late. Without a change of rate it
 // appends the samples.

@@ -95,18 +95,52 @@ func TestAnyRate(t *testing.T) {
 	for i := range int64(40) {
 		wide = append(wide, tx.SendGrants(10230+i, nil)...)
 	}
-	path := writeSamples(t, "wide.cf32", encodeSamples(CF32, wide))
-	if err := Listen(t.Context(), []Input{{Source: path, Rate: 2_400_000}}, func(*Subframe) {}); err == nil {
-		t.Error("a cell at another rate was decoded")
+	r, _, err := newReceiver(2_400_000)
+	if err != nil {
+		t.Fatal(err)
 	}
-	narrow := newResampler(3_840_000, 3_840_000).appendResampled(nil, wide)
-	for _, rate := range []int{999_999, 30_720_001} {
+	r.OnSubframe = func(*lte.Subframe) { t.Error("a cell of 2.7 MHz in 2.4 MHz") }
+	r.Feed(wide)
+	r.Close()
+	if o := r.Obstacle(); o.Reason != lte.TooWide || o.Cell.PRB != 15 {
+		t.Errorf("%v", o)
+	}
+	for _, rate := range []int{1_399_999, 30_720_001} {
 		if _, err := receiverRate(rate); !fault.Is(err, fault.Usage) {
 			t.Errorf("%d: %v", rate, err)
 		}
 	}
-	if r, _, err := newReceiver(3_000_000); err != nil || r.Bandwidth != 3_000_000 || len(narrow) != len(wide) {
-		t.Errorf("%v, %+v", err, r)
+}
+
+// TestGapAtAnyRate: after lost samples the resampled time goes on where it should, and odd rates do not split samples.
+func TestGapAtAnyRate(t *testing.T) {
+	for _, rate := range []int{2_400_000, 2_083_333} {
+		signal := newResampler(1_920_000, rate).appendResampled(nil, testSignal(t, 100))
+		c := &carrier{State: State{Format: SC16, Rate: rate}, isFile: true}
+		if err := c.startReceiver(); err != nil {
+			t.Fatal(err)
+		}
+		const from, to = 40, 52 // ms
+		a, b := rate/1000*from, rate/1000*to
+		c.feedSamples(encodeSamples(SC16, signal[:a]), 0)
+		c.feedSamples(encodeSamples(SC16, signal[b:]), int64(b-a))
+		c.closeReceiver(nil)
+		after := 0
+		for _, h := range c.pending {
+			if h.Start > int64(b) {
+				after++
+			}
+		}
+		if got := c.receiver.Counts(); got.Found != 1 || got.Reacquired > 0 || after < 44 {
+			t.Errorf("%d: %+v, %d subframes after the gap", rate, got, after)
+		}
+	}
+	raw := encodeSamples(SC16, newResampler(1_920_000, 2_083_333).appendResampled(nil, testSignal(t, 60)))
+	for _, paced := range []bool{false, true} {
+		got := heardIn(t, Config{Inputs: []Input{{Source: writeSamples(t, "x.sc16", raw), Rate: 2_083_333}}, Paced: paced})
+		if len(got) < 100 {
+			t.Errorf("paced %v: %d messages at a rate that is no multiple of 1 kHz", paced, len(got))
+		}
 	}
 }
 
@@ -138,7 +172,7 @@ func TestSwapped(t *testing.T) {
 	}
 }
 
-// TestSigMF: format and rate are those of the metadata, unless they were told. Broken metadata are an error with a
+// TestSigMF: format and rate are those of the metadata, unless they are given. Broken metadata are an error with a
 // hint.
 func TestSigMF(t *testing.T) {
 	samples := testSignal(t, 30)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"strings"
 
@@ -26,16 +27,27 @@ const maxMetadata = 16 << 20
 // sigmfFormats are the formats by their names in SigMF.
 var sigmfFormats = map[string]Format{"cf32_le": CF32, "ci16_le": SC16, "cu8": CU8, "ci8": SC8}
 
-// fillFromSigMF sets the format and the rate that the metadata of a recording in SigMF name, where nobody else
-// did. The source may be the file of the samples or that of the metadata.
+// IsSigMF reports whether a name is that of a recording in SigMF.
+func IsSigMF(name string) bool {
+	return strings.HasSuffix(name, sigmfData) || strings.HasSuffix(name, sigmfMeta)
+}
+
+// SamplesOf returns the file of the samples if a name is that of SigMF metadata, else the name.
+func SamplesOf(name string) string {
+	if base, isMeta := strings.CutSuffix(name, sigmfMeta); isMeta {
+		return base + sigmfData
+	}
+	return name
+}
+
+// fillFromSigMF sets the format and the rate that the metadata of a recording in SigMF name, unless they are given.
+// The source may be the file of the samples or that of the metadata.
 func (in *Input) fillFromSigMF() error {
-	base, isData := strings.CutSuffix(in.Source, sigmfData)
-	if !isData {
-		var isMeta bool
-		if base, isMeta = strings.CutSuffix(in.Source, sigmfMeta); !isMeta {
-			return nil
-		}
-		in.Source = base + sigmfData
+	isData := strings.HasSuffix(in.Source, sigmfData)
+	in.Source = SamplesOf(in.Source)
+	base, isSigMF := strings.CutSuffix(in.Source, sigmfData)
+	if !isSigMF {
+		return nil
 	}
 	f, err := os.Open(base + sigmfMeta)
 	if errors.Is(err, fs.ErrNotExist) && isData {
@@ -68,7 +80,7 @@ func (in *Input) fillFromSigMF() error {
 		in.Format = format
 	}
 	if in.Rate == 0 && meta.Global.Rate >= 1 && meta.Global.Rate < 1e9 {
-		in.Rate = int(meta.Global.Rate)
+		in.Rate = int(math.Round(meta.Global.Rate))
 	}
 	return nil
 }

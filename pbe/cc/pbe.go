@@ -87,8 +87,8 @@ type PBE struct {
 	passive      bool // another controller decides: BBR measures and does not probe
 	state        PBEState
 	cells        CellFeedback
-	hasFeedback  bool          // radio is valid
-	feedbackTime time.Duration // when radio arrived
+	hasFeedback  bool          // cells is valid
+	feedbackTime time.Duration // when cells arrived
 
 	minRTT        time.Duration // RTprop
 	confirmedTime time.Duration // of the last round trip that confirmed it
@@ -103,6 +103,7 @@ type PBE struct {
 	activated     uint8
 
 	doubtRounds int
+	goodRounds  int       // since the losses were judged last
 	doubted     bool      // feedback was once doubted
 	bestRate    unit.Rate // maximum delivered rate in this round
 	recent      lossCount // of the last pbeLossEvidence
@@ -158,6 +159,9 @@ func (p *PBE) OnLoss(l Loss) {
 		p.fallBackToBBR()
 		return
 	}
+	if p.state == Approach && l.Sent < p.approachStart {
+		return // sent by other rules
+	}
 	p.lost += l.Bytes
 	// While the rate rises, each round trip of waiting loses as much again.
 	if p.state == Approach && p.hasFeedback && p.lost >= pbeMinEvidence/2 &&
@@ -174,7 +178,9 @@ func (p *PBE) OnAck(a Ack) {
 	p.bbr.measureOnly = p.passive || p.hasFeedback && p.state != Internet
 	p.bbr.OnAck(a)
 	p.measureMinRTT(a)
-	p.burst.addAck(a, p.cells.TransportRate, p.minRTT)
+	if p.hasFeedback {
+		p.burst.addAck(a, p.cells.TransportRate, p.minRTT)
+	}
 	p.timeInState[p.state] += a.Now - p.lastAckTime
 	p.lastAckTime = a.Now
 	p.acked += a.Bytes
@@ -189,12 +195,15 @@ func (p *PBE) OnAck(a Ack) {
 	p.bbr.probeRateCap = p.cells.FairRate
 	if first {
 		p.activated = a.Cells.Activated
-		p.acked, p.lost = 0, 0
+		p.acked, p.lost, p.recent, p.burst = 0, 0, lossCount{}, ackBurst{}
 		p.beginApproach(a.Now, min(p.bbr.bottleneckRate(), p.cells.FairRate))
 	}
 	p.checkFeedback(a)
 	internet := p.cells.Internet || p.doubtRounds >= pbeDoubtRounds
-	p.carrier.update(a.Now, p.cells.Inactive && p.state == Wireless)
+	if p.activated != a.Cells.Activated {
+		p.carrier = carrierProbe{}
+	}
+	p.carrier.update(a.Now, p.cells.Inactive && p.state == Wireless && !a.AppLimited)
 	switch p.state {
 	case Approach, Wireless:
 		switch {
@@ -290,8 +299,8 @@ func (b *ackBurst) addAck(a Ack, capacity unit.Rate, rtprop time.Duration) {
 	b.excess.addSampleAt(int64(a.Now), int64(b.acked-expected), int64(pbeBurstMemory))
 }
 
-// most returns the largest burst of the last time.
-func (b *ackBurst) most() unit.Bytes { return unit.Bytes(b.excess.extremeValue()) }
+// largestBurst returns the largest burst of pbeBurstMemory.
+func (b *ackBurst) largestBurst() unit.Bytes { return unit.Bytes(b.excess.extremeValue()) }
 
 // carrierProbe keeps the cells full for a while, so that the network activates another carrier: it does when those
 // that serve the device are fully used, which a sender with short queues does not always achieve. The zero value is
@@ -329,6 +338,15 @@ func (p *PBE) checkFeedback(a Ack) {
 		p.bestRate, p.acked, p.lost = 0, 0, 0 // less is sent than reported
 		return
 	}
+	if p.carrier.isProbing(a.Now) { // more is sent than reported
+		if p.acked+p.lost >= pbeMinEvidence && float64(p.lost) > pbeMaxLoss*float64(p.acked+p.lost) {
+			p.carrier.end = a.Now // the bottleneck may be before the cells
+		}
+		if a.Round {
+			p.bestRate, p.acked, p.lost = 0, 0, 0
+		}
+		return
+	}
 	if !a.Round || p.acked+p.lost < pbeMinEvidence {
 		return
 	}
@@ -338,9 +356,10 @@ func (p *PBE) checkFeedback(a Ack) {
 	switch short := p.bestRate < scaleRate(p.cells.TransportRate, pbeMinDeliveredShare); {
 	case lossy, heavy > 0, short && late && p.state != Approach && !a.AppLimited:
 		p.doubtFeedback(max(1, heavy))
-	case !short && (decided || p.doubtRounds >= pbeDoubtRounds):
-		p.doubtRounds = max(0, p.doubtRounds-1)
 	case !short:
+		if p.goodRounds++; decided {
+			p.doubtRounds, p.goodRounds = max(0, p.doubtRounds-p.goodRounds), 0
+		}
 	case p.doubtRounds < pbeDoubtRounds:
 		p.doubtRounds = 0
 	}
@@ -364,6 +383,7 @@ func (l *lossCount) addRound(acked, lost unit.Bytes) (lossy, decided bool) {
 
 // doubtFeedback counts rounds in which less is delivered than reported.
 func (p *PBE) doubtFeedback(rounds int) {
+	p.goodRounds = 0
 	before := p.doubtRounds
 	if p.doubtRounds = min(before+rounds, 4*pbeDoubtRounds); before < pbeDoubtRounds && p.doubtRounds >= pbeDoubtRounds {
 		p.doubted = true
@@ -405,7 +425,7 @@ func (p *PBE) Limits(now time.Duration) Limits {
 			Window: max(r.Bytes(p.minRTT), 2*pbeMinInFlight)}
 	}
 	// The packet that is being delivered is no queue.
-	held := min(max(r.Bytes(pbeReorderingDelay), p.burst.most()), r.Bytes(pbeMaxHeld))
+	held := min(max(r.Bytes(pbeReorderingDelay), p.burst.largestBurst()), r.Bytes(pbeMaxHeld))
 	if p.carrier.isProbing(now) {
 		held, r = held+r.Bytes(pbeCarrierQueue), scaleRate(r, pbeCarrierGain)
 	}

@@ -10,30 +10,30 @@ import (
 )
 
 // TestAckBurst: acknowledgements that come at the capacity are no burst; those after a pause are, by what the capacity
-// delivers in it. It is forgotten later, and a capacity that is told a little too small is no burst that grows.
+// delivers in it. It is forgotten later, and a capacity that is reported a little too small is no burst that grows.
 func TestAckBurst(t *testing.T) {
 	const ms, capacity, rtprop = time.Millisecond, 12 * unit.Mbps, 50 * time.Millisecond // a packet each ms
-	for _, told := range []unit.Rate{capacity, capacity * 95 / 100} {
+	for _, reported := range []unit.Rate{capacity, capacity * 95 / 100} {
 		var b ackBurst
 		now := time.Second
 		for range 1000 {
 			now += ms
-			b.addAck(Ack{Now: now, Bytes: MSS}, told, rtprop)
+			b.addAck(Ack{Now: now, Bytes: MSS}, reported, rtprop)
 		}
-		if b.most() > 5*MSS {
-			t.Errorf("%v: steady: %v", told, b.most())
+		if b.largestBurst() > 5*MSS {
+			t.Errorf("%v: steady: %v", reported, b.largestBurst())
 		}
 		now += 30 * ms
-		b.addAck(Ack{Now: now, Bytes: 30 * MSS}, told, rtprop)
-		if got := b.most(); got < 27*MSS || got > 36*MSS {
-			t.Errorf("%v: after a pause of 30 ms: %v, want about %v", told, got, 30*MSS)
+		b.addAck(Ack{Now: now, Bytes: 30 * MSS}, reported, rtprop)
+		if got := b.largestBurst(); got < 27*MSS || got > 36*MSS {
+			t.Errorf("%v: after a pause of 30 ms: %v, want about %v", reported, got, 30*MSS)
 		}
 		for range 400 {
 			now += ms
-			b.addAck(Ack{Now: now, Bytes: MSS}, told, rtprop)
+			b.addAck(Ack{Now: now, Bytes: MSS}, reported, rtprop)
 		}
-		if b.most() > 5*MSS {
-			t.Errorf("%v: later: %v", told, b.most())
+		if b.largestBurst() > 5*MSS {
+			t.Errorf("%v: later: %v", reported, b.largestBurst())
 		}
 	}
 }

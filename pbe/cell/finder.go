@@ -13,6 +13,7 @@ import (
 // Tuning of finder. Numbers count subframes.
 const (
 	finderHistory = 512 // kept of messages and arrivals
+	maxBlocks     = 256 // kept of a subframe: more than all cells of a device have
 	// settleTime is the longest repetition of a block: three retransmissions of 8 subframes each. Only after
 	// it is the time of delivery known.
 	settleTime = 3 * 8
@@ -44,8 +45,8 @@ const (
 	// The RNTI is stale if its grants explain less than minExplained of what arrives within staleWindow.
 	minExplained = 0.5
 	staleWindow  = 80
-	// minHeard is the part of subframes that must be received for a decision.
-	minHeard = 0.8
+	// minReceived is the part of subframes that must be received for a decision.
+	minReceived = 0.8
 )
 
 // grantedBlock is a transport block as its grant describes it.
@@ -73,14 +74,15 @@ type candidate struct {
 // user. A block with errors arrives with its retransmission, and the blocks after it wait: so two users who
 // always get the same are told apart too.
 type finder struct {
-	blocks  [finderHistory][]grantedBlock // by subframe modulo finderHistory
-	heard   [finderHistory]int64          // subframe of blocks; -1: none
-	arrived [finderHistory]int64          // bytes, by subframe
-	arrival [finderHistory]int64          // subframe of arrived
+	blocks   [finderHistory][]grantedBlock // by subframe modulo finderHistory
+	received [finderHistory]int64          // subframe of blocks; -1: none, or not of all cells
+	arrived  [finderHistory]int64          // bytes, by subframe
+	arrival  [finderHistory]int64          // subframe of arrived
 
-	newest      int64 // newest subframe of a message
-	newestBytes int64 // newest subframe of an arrival
-	lag         int   // of this device's data; valid if hasLag
+	cells       [MaxCells]bool // that were ever received
+	newest      int64          // newest subframe of a message
+	newestBytes int64          // newest subframe of an arrival
+	lag         int            // of this device's data; valid if hasLag
 	hasLag      bool
 
 	// Scratch space.
@@ -102,9 +104,9 @@ func newFinder() *finder {
 // clearHistory forgets messages and arrivals: their numbers start anew.
 func (f *finder) clearHistory() {
 	for i := range finderHistory {
-		f.heard[i], f.arrival[i] = -1, -1
+		f.received[i], f.arrival[i] = -1, -1
 	}
-	f.newest, f.newestBytes, f.hasLag = -1, -1, false
+	f.newest, f.newestBytes, f.hasLag, f.cells = -1, -1, false, [MaxCells]bool{}
 }
 
 // addRow adds the downlink blocks of a subframe. A row that is not after the last one restarts the count.
@@ -115,18 +117,20 @@ func (f *finder) addRow(r *Row) {
 	f.newest = r.Number
 	i := r.Number % finderHistory
 	b := f.blocks[i][:0]
-	f.heard[i] = -1
+	f.received[i] = -1
+	if isComplete := f.noteCells(r); isComplete {
+		f.received[i] = r.Number
+	}
 	for c, received := range r.Received {
 		if !received {
 			continue
 		}
-		f.heard[i] = r.Number
 		for _, g := range r.Cells[c].Grants {
 			if g.IsUplink() || !g.RNTI.IsUser() {
 				continue
 			}
 			for k, x := range g.Blocks[:g.N] {
-				if !x.IsDisabled() {
+				if !x.IsDisabled() && len(b) < maxBlocks {
 					b = append(b, grantedBlock{number: r.Number, bits: int64(x.Size), rnti: g.RNTI, ndi: x.NDI,
 						process: uint16(c)*maxHARQ*2 + uint16(g.HARQ)*2 + uint16(k)})
 				}
@@ -134,6 +138,17 @@ func (f *finder) addRow(r *Row) {
 		}
 	}
 	f.blocks[i] = b
+}
+
+// noteCells reports whether a row has all cells that were ever received: grants of the others are missing.
+func (f *finder) noteCells(r *Row) bool {
+	any, all := false, true
+	for c, received := range r.Received {
+		f.cells[c] = f.cells[c] || received
+		any = any || received
+		all = all && (received || !f.cells[c])
+	}
+	return any && all
 }
 
 // addArrival counts bytes that reached this device at the time of a subframe.
@@ -157,12 +172,9 @@ func (f *finder) bytesAt(number int64) int64 {
 	return 0
 }
 
-// blocksAt returns the blocks of a subframe, and whether it was received.
-func (f *finder) blocksAt(number int64) ([]grantedBlock, bool) {
-	if i := number & (finderHistory - 1); f.heard[i] == number {
-		return f.blocks[i], true
-	}
-	return nil, false
+// isReceived reports whether a subframe of all cells was received.
+func (f *finder) isReceived(number int64) bool {
+	return number >= 0 && f.received[number&(finderHistory-1)] == number
 }
 
 // sumArrived returns the bytes that arrived from a subframe on, before another.
@@ -173,15 +185,15 @@ func (f *finder) sumArrived(from, to int64) (n int64) {
 	return n
 }
 
-// hasHeard reports whether enough subframes were received for a decision.
-func (f *finder) hasHeard(from, to int64) bool {
+// hasReceived reports whether enough subframes were received for a decision.
+func (f *finder) hasReceived(from, to int64) bool {
 	n := 0
 	for x := from; x < to; x++ {
-		if _, ok := f.blocksAt(x); ok {
+		if f.isReceived(x) {
 			n++
 		}
 	}
-	return float64(n) >= minHeard*float64(to-from)
+	return float64(n) >= minReceived*float64(to-from)
 }
 
 // lags returns the bounds of the lag of data after their messages.
@@ -193,29 +205,54 @@ func (f *finder) lags() (from, to int) {
 }
 
 // explains reports whether the grants to an RNTI explain what arrived lately. decided is false if too little
-// arrived to tell.
+// arrived to tell, or most of it at once: this device stood still.
 func (f *finder) explains(rnti RNTI) (yes, decided bool) {
+	for _, length := range [...]int64{staleWindow, shortMatch, longMatch} {
+		if yes, decided = f.explainsWithin(rnti, length); decided {
+			break
+		}
+	}
+	return yes, decided
+}
+
+// explainsWithin does so over a number of subframes.
+func (f *finder) explainsWithin(rnti RNTI, length int64) (yes, decided bool) {
 	from, to := f.lags()
-	end := f.newest
-	begin := end - staleWindow
-	if begin < 0 {
+	end := f.newest + min(0, int64(from)) // the messages of later data may be missing
+	begin := end - length
+	first, last := max(begin-int64(to)-settleTime, 0), min(end-int64(from), f.newest)
+	if begin < 0 || !f.hasReceived(first, last) {
 		return false, false
 	}
-	arrived := f.sumArrived(begin, end)
-	first, last := max(begin-int64(to)-settleTime, 0), min(end-int64(from), f.newest)
-	if arrived < int64(minMatchBytes) || !f.hasHeard(first, last) {
+	var arrived, most int64
+	for n := begin; n < end; n++ {
+		x := f.bytesAt(n)
+		arrived, most = arrived+x, max(most, x)
+	}
+	if arrived < int64(minMatchBytes) || most > arrived/2 {
 		return false, false
 	}
 	var bits int64
 	for n := first; n <= last; n++ {
-		blocks, _ := f.blocksAt(n)
-		for _, b := range blocks {
+		for _, b := range f.allBlocksAt(n) {
 			if b.rnti == rnti {
 				bits += b.bits
 			}
 		}
 	}
 	return float64(bits)/8 >= minExplained*float64(arrived), true
+}
+
+// allBlocksAt returns the blocks of a subframe, also of one that was received in part.
+func (f *finder) allBlocksAt(number int64) []grantedBlock {
+	if number < 0 || number <= f.newest-finderHistory || number > f.newest {
+		return nil
+	}
+	b := f.blocks[number&(finderHistory-1)]
+	if len(b) > 0 && b[0].number != number {
+		return nil
+	}
+	return b
 }
 
 // find returns the RNTI whose blocks arrive as this device's data do, 0 if none does or several might. If self,
@@ -243,7 +280,7 @@ func (f *finder) findWithin(length int64, before RNTI, isNew bool) (best RNTI, c
 	end := f.newest - settleTime
 	begin := end - length
 	from, to := f.lags()
-	if begin-settleTime < 0 || !f.hasHeard(begin, end) {
+	if begin-settleTime < 0 || !f.hasReceived(begin, end) {
 		return 0, false
 	}
 	least, second, lag := math.Inf(1), math.Inf(1), 0
@@ -287,8 +324,7 @@ func (f *finder) listCandidates(from, to int64, isNew bool) {
 	clear(f.granted)
 	oldest := max(f.newest-finderHistory+1, 0)
 	for n := oldest; n < to; n++ {
-		blocks, _ := f.blocksAt(n)
-		for _, b := range blocks {
+		for _, b := range f.allBlocksAt(n) {
 			c, known := f.granted[b.rnti]
 			if !known || n-c.last > minAbsence {
 				c = candidate{rnti: b.rnti, bits: c.bits, first: n}
@@ -302,7 +338,7 @@ func (f *finder) listCandidates(from, to int64, isNew bool) {
 	}
 	f.candidates = f.candidates[:0]
 	for _, c := range f.granted {
-		if c.bits > 0 && (!isNew || c.first >= oldest+minAbsence &&
+		if c.bits > 0 && (!isNew || c.first >= oldest+minAbsence && f.hasReceived(c.first-minAbsence, c.first) &&
 			float64(c.since)/8 >= minVolume*float64(f.sumArrived(c.first, to))) {
 			f.candidates = append(f.candidates, c)
 		}
@@ -339,8 +375,7 @@ func (f *finder) predictReleases(of [2]RNTI, begin, end int64) {
 		f.last[i] = -1
 	}
 	for n := max(begin-settleTime-NDIMemory, 0); n <= f.newest; n++ {
-		blocks, _ := f.blocksAt(n)
-		for _, b := range blocks {
+		for _, b := range f.allBlocksAt(n) {
 			if b.rnti != of[0] && b.rnti != of[1] {
 				continue
 			}

@@ -251,7 +251,7 @@ func (m *Monitor) Estimate() Estimate {
 		cf := f.Rate * f.PRB / n
 		even := max(f.OwnPRB, f.EvenPRB)
 		if f.Users > 1 && f.IdlePRB < maxBusyIdle*f.PRB && f.OwnPRB <= f.EvenPRB+sureErrors*f.OwnError {
-			even = min(f.EvenPRB, f.LongEvenPRB) // what it got above is chance
+			even = min(f.EvenPRB, f.LongEvenPRB+f.LongIdlePRB/n) // what it got above is chance
 		}
 		cp := f.Rate * (even + f.IdlePRB/n)
 		had += f.Rate * (f.LongOwnPRB + sureErrors*f.LongError)

@@ -67,7 +67,7 @@ func TestCapacity(t *testing.T) {
 		"control users": {func(i int64) []Grant {
 			return []Grant{newTestGrant(self, 30, 600), newTestGrant(RNTI(1000+i), 20, 100)}
 		}, 30, 18, 1},
-		"four PRB at most is control": {func(int64) []Grant {
+		"four PRB in each subframe do not share": {func(int64) []Grant {
 			return []Grant{newTestGrant(self, 30, 600),
 				newTestGrant(900, 4, 100)}
 		}, 30, 600 * 46 / 1000.0, 1},
@@ -75,10 +75,10 @@ func TestCapacity(t *testing.T) {
 			return []Grant{newTestGrant(self, 30, 600),
 				newTestGrant(900, 5, 100)}
 		}, 30, 600 * 45 / 1000, 1},
-		"a seventh shares": {func(int64) []Grant {
+		"a fifth shares": {func(int64) []Grant {
 			return []Grant{newTestGrant(self, 30, 600),
-				newTestGrant(900, 7, 100)}
-		}, 15, 600 * 36.5 / 1000, 2},
+				newTestGrant(900, 11, 100)}
+		}, 15, 600 * 34.5 / 1000, 2},
 		"paging is nobody": {func(int64) []Grant {
 			return []Grant{newTestGrant(self, 30, 600),
 				newTestGrant(0xFFFE, 10, 100)}

@@ -21,20 +21,23 @@ const (
 
 // selfCheck compares what arrives with the grants to this device's RNTI.
 type selfCheck struct {
-	finder *finder
-	find   bool // another RNTI that fits is used
-	stale  bool
-	next   int64 // subframe of the next comparison
-	search int64 // subframe of the next search although nothing is wrong
-	failed int   // comparisons in a row in which the RNTI did not explain what arrived
-	missed int   // searches in vain since then
+	finder     *finder
+	mayReplace bool // another RNTI that fits is used
+	found      RNTI // the last one that was found
+	stale      bool
+	nextCheck  int64 // subframe of the next comparison
+	nextSearch int64 // subframe of the next search although nothing is wrong
+	failed     int   // comparisons in a row in which the RNTI did not explain what arrived
+	searches   int   // in vain since then
 }
 
 // CompareArrivals makes the monitor compare what arrives (AddArrival) with the grants to this device. The
 // network gives a device another RNTI with each connection (36.331 section 5.3.3). One that is stale makes the
-// device's own data those of another, and so halves the estimate. With find, an RNTI that is unknown or stale is
-// replaced by the one whose blocks arrive here.
-func (m *Monitor) CompareArrivals(find bool) { m.check = &selfCheck{finder: newFinder(), find: find} }
+// device's own data those of another, and so halves the estimate. With mayReplace, an RNTI that is unknown or stale
+// is replaced by the one whose blocks arrive here. It needs 20 KB within 0.3 s, so half a megabit a second.
+func (m *Monitor) CompareArrivals(mayReplace bool) {
+	m.check = &selfCheck{finder: newFinder(), mayReplace: mayReplace}
+}
 
 // AddArrival counts bytes of packets, with headers, that reached this device at the time of a subframe: when
 // its message arrived, or a constant time before or after. It does nothing without CompareArrivals.
@@ -59,7 +62,7 @@ func (m *Monitor) OtherRate() unit.Rate {
 	f := m.check.finder
 	end := f.newest - settleTime - maxLag
 	begin := end - otherWindow
-	if begin < settleTime || !f.hasHeard(begin, end) {
+	if begin < settleTime || !f.hasReceived(begin, end) {
 		return 0
 	}
 	f.predictReleases([2]RNTI{m.self}, begin, end)
@@ -77,25 +80,25 @@ func (s *selfCheck) isStale() bool { return s != nil && s.stale }
 // forget starts anew with another RNTI.
 func (s *selfCheck) forget() {
 	if s != nil {
-		s.stale, s.failed, s.missed = false, 0, 0
+		s.stale, s.failed, s.searches = false, 0, 0
 	}
 }
 
 // compareRow adds a row and returns the RNTI that the device has now.
 func (s *selfCheck) compareRow(r *Row, self RNTI) RNTI {
 	if r.Number <= s.finder.newest {
-		s.next, s.search = 0, 0
+		s.nextCheck, s.nextSearch = 0, 0
 	}
 	s.finder.addRow(r)
-	if r.Number < s.next {
+	if r.Number < s.nextCheck {
 		return self
 	}
-	s.next = r.Number + checkInterval
+	s.nextCheck = r.Number + checkInterval
 	known := self.IsUser()
 	if known {
 		switch yes, decided := s.finder.explains(self); {
 		case !decided:
-			return self
+			s.failed = 0
 		case yes:
 			s.forget()
 		default:
@@ -103,19 +106,22 @@ func (s *selfCheck) compareRow(r *Row, self RNTI) RNTI {
 			s.stale = s.stale || s.failed >= staleChecks
 		}
 	}
-	if !s.find || known && !s.stale && (s.failed > 0 || r.Number < s.search) {
+	// A source names its modem's RNTI; only one that was found may have been another device's.
+	doubts := s.found == self && s.failed == 0 && r.Number >= s.nextSearch
+	if !s.mayReplace || known && !s.stale && !doubts {
 		return self
 	}
-	s.search = r.Number + collisionInterval
+	s.nextSearch = r.Number + collisionInterval
 	found := s.finder.find(self, s.stale)
-	if found == 0 {
-		if s.missed++; s.missed%maxFailedSearches == 0 && (s.stale || !known) {
+	if found == 0 || s.stale && found == self { // its own blocks of before still fit
+		if s.searches++; s.searches%maxFailedSearches == 0 && (s.stale || !known) {
 			s.finder.hasLag = false
 		}
 		// A search takes some milliseconds.
-		s.next += checkInterval * min(int64(s.missed/maxFailedSearches), 20)
+		s.nextCheck += checkInterval * min(int64(s.searches/maxFailedSearches), 20)
 		return self
 	}
 	s.forget()
+	s.found = found
 	return found
 }

@@ -12,9 +12,10 @@ import (
 type UserFilter uint8
 
 const (
-	// FilterByShare lets N be the largest number for which N−1 other users each got at least a quarter of an
-	// even part, 1/N of the cell: within the window, or within the last activeWindow subframes. Each also got
-	// something in more than one subframe. So it holds in cells of any width, with any number of users.
+	// FilterByShare counts users who got at least a quarter of what this device would get if it always had data and
+	// each other user kept what it has, up to an even part: within the window, or within the last activeWindow
+	// subframes. Each also got something in more than one subframe. So it holds in cells of any width, with any
+	// number of users.
 	FilterByShare UserFilter = iota
 	// FilterByPRB is that of the paper (section 4.2.1): users who appear in more than one subframe of the
 	// window, with more than four resource blocks in each, on average. Users of narrow or crowded cells get less.
@@ -37,6 +38,8 @@ const (
 	// binSubframes is the time whose means are compared for their deviation: fading is over within tens of
 	// milliseconds.
 	binSubframes = 20
+	// A device without a grant in the oldest beginBins of them has begun since, most likely.
+	beginBins = 3
 )
 
 // minSharedPart is the part of the cell that data users must have before their R_w represents data
@@ -288,7 +291,8 @@ type Usage struct {
 	// OwnError is the standard error of OwnPRB as a mean of a longer time: schedulers that prefer users while their
 	// signal is good serve them by fits and starts.
 	OwnError float64
-	// LongOwnPRB, LongEvenPRB, LongIdlePRB and LongError are the same over the last activeWindow subframes.
+	// LongOwnPRB, LongEvenPRB, LongIdlePRB and LongError are the same over the last activeWindow subframes, or the
+	// window if that is longer. Until the device has had grants for so long they are those of the window.
 	LongOwnPRB, LongEvenPRB, LongIdlePRB, LongError float64
 	// Users counts the users that share the cell, including this device (N, at least 1).
 	Users int
@@ -354,29 +358,45 @@ func (w *Window) addLongMeans(f *Usage, others []otherUser) {
 	w.parts = parts
 	f.LongOwnPRB, f.LongEvenPRB = float64(left)/all, evenShareLevel(left, parts)/all
 	f.LongIdlePRB = float64(w.longIdle) / all
+	first := w.firstOwnSlot()
 	var sum, squares, bins float64
-	for from := 0; from+binSubframes <= w.n; from += binSubframes {
+	for from := first; from+binSubframes <= w.n; from += binSubframes {
 		prb := 0.0
 		for i := range binSubframes {
-			for _, h := range w.slots[(w.head+from+i)%len(w.slots)].shares {
-				if h.user == w.self {
-					prb += float64(h.prb)
-				}
-			}
-		}
-		if prb == 0 && from == 0 { // the device may have begun since
-			f.LongEvenPRB = f.EvenPRB
-			return
+			prb += float64(w.ownPRBIn(from + i))
 		}
 		prb /= binSubframes
 		sum, squares, bins = sum+prb, squares+prb*prb, bins+1
 	}
-	if bins < 2 {
-		return
+	deviation := f.OwnPRB // nothing is known
+	if bins > 1 {
+		deviation = math.Sqrt(max(squares-sum*sum/bins, 0) / (bins - 1))
 	}
-	deviation := math.Sqrt(max(squares-sum*sum/bins, 0) / (bins - 1))
-	f.LongError = deviation / math.Sqrt(bins)
+	f.LongError = deviation / math.Sqrt(max(bins, 1))
 	f.OwnError = deviation / math.Sqrt(max(float64(w.received())/binSubframes, 1))
+	if first >= beginBins*binSubframes {
+		f.LongOwnPRB, f.LongEvenPRB, f.LongIdlePRB, f.LongError = f.OwnPRB, f.EvenPRB, f.IdlePRB, f.OwnError
+	}
+}
+
+// ownPRBIn returns the blocks of this device in a slot, counted from the oldest.
+func (w *Window) ownPRBIn(slot int) uint16 {
+	for _, h := range w.slots[(w.head+slot)%len(w.slots)].shares {
+		if h.user == w.self {
+			return h.prb
+		}
+	}
+	return 0
+}
+
+// firstOwnSlot returns the first slot with a grant to this device, counted from the oldest, or the number of slots.
+func (w *Window) firstOwnSlot() int {
+	for i := range w.n {
+		if w.ownPRBIn(i) > 0 {
+			return i
+		}
+	}
+	return w.n
 }
 
 // filterUsers returns the other users that share the cell. The list is valid until the next call.
@@ -407,13 +427,25 @@ func (w *Window) filterUsers(filter UserFilter) []otherUser {
 		return list
 	}
 	slices.SortFunc(list, func(a, b otherUser) int { return cmp.Compare(b.part, a.part) })
+	least := minEvenPart * backloggedPart(list)
 	count := 0
-	for i, o := range list {
-		if o.part >= minEvenPart/float64(i+2) {
-			count = i + 1
-		}
+	for count < len(list) && list[count].part >= least {
+		count++
 	}
 	return list[:count]
+}
+
+// backloggedPart returns the part of the cell that a device with more data than it is given gets beside others, who
+// keep what they have up to an even part. The list is sorted, the largest first.
+func backloggedPart(list []otherUser) float64 {
+	remaining := 1.0
+	for i := len(list) - 1; i >= 0; i-- {
+		if x, n := list[i].part, float64(i+2); x*n > remaining {
+			return remaining / n
+		}
+		remaining -= list[i].part
+	}
+	return remaining
 }
 
 // isActive reports whether a user gets something from time to time, and is not gone: it waits at most twice

@@ -63,7 +63,8 @@ type Config struct {
 	// OnSilence, if not nil, receives the reason when the cells fall silent, and nil when messages
 	// arrive again or for the first time. The goroutine of Run calls it.
 	OnSilence func(reason error)
-	// OnFound, if not nil, receives each RNTI that was found by what arrives. The goroutine of Run calls it.
+	// OnFound, if not nil, receives the RNTI when another one was found by what arrives, a quarter of a second
+	// later at most. The goroutine of Run calls it.
 	OnFound func(cell.RNTI)
 }
 
@@ -304,8 +305,7 @@ func (l *Listener) checkCurrent(now time.Duration) error {
 		return fault.New(fault.Timeout, errors.New("no control messages yet"),
 			"check that the decoder receives the cells")
 	case !l.self.IsUser():
-		return fault.New(fault.Config, errors.New("the RNTI of this device is not known yet"),
-			"it is found while data arrive over the cells; a source that asks the modem knows it at once")
+		return errUnknownRNTI
 	case l.isSelfStale() && l.cfg.RNTI != 0:
 		return fault.New(fault.Config, fmt.Errorf("RNTI %#x is stale: its grants do not explain what arrives",
 			uint16(l.self)), "the network gives a new one with each connection: leave rnti out, then it is found")
@@ -324,6 +324,10 @@ func (l *Listener) checkCurrent(now time.Duration) error {
 		return nil
 	}
 }
+
+// errUnknownRNTI is the reason for no feedback before the device's RNTI is known.
+var errUnknownRNTI = fault.New(fault.Config, errors.New("the RNTI of this device is not known yet"),
+	"it is found while data arrive over the cells; a source that asks the modem knows it at once")
 
 // isSelfStale reports whether the RNTI is known to be wrong. mu must be held.
 func (l *Listener) isSelfStale() bool { return l.monitor != nil && l.monitor.IsSelfStale() }
@@ -350,6 +354,9 @@ func (l *Listener) watchSilence(ctx context.Context) {
 		case now := <-t.C:
 			l.mu.Lock()
 			reason, found := l.checkCurrent(time.Since(l.epoch)), l.found
+			if errors.Is(reason, errUnknownRNTI) {
+				reason = nil // the messages arrive; it is found with the first data
+			}
 			l.mu.Unlock()
 			if found != lastFound && found != 0 && l.cfg.OnFound != nil {
 				l.cfg.OnFound(found)

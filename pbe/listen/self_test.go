@@ -18,8 +18,8 @@ import (
 // blockBytes is what a block of a testDecoder carries, in one packet.
 const blockBytes = 25 * 600 / 8 * unit.Bytes(100) / 107
 
-// TestStaleRNTI: the network gives the device another RNTI. With a configured one, senders are told at once that the
-// reports do not hold, and the state says so until the RNTI is right again. Otherwise the new one is found.
+// TestStaleRNTI: the network gives the device another RNTI. With a configured one, the reports say at once that they do
+// not hold, and so does the state, until the RNTI is right again. Otherwise the new one is found.
 func TestStaleRNTI(t *testing.T) {
 	for _, given := range []cell.RNTI{me, 0} {
 		synctest.Test(t, func(t *testing.T) {

@@ -55,6 +55,15 @@ func (m *PRBSet) addPRB(prb int) { m[prb>>6] |= 1 << (prb & 63) }
 // Has reports whether prb, 0 to 109, is in m.
 func (m PRBSet) Has(prb int) bool { return m[prb>>6]>>(prb&63)&1 != 0 }
 
+// AddAll adds all blocks of another set.
+func (m *PRBSet) AddAll(o PRBSet) { m[0], m[1] = m[0]|o[0], m[1]|o[1] }
+
+// Intersects reports whether the sets have a block in common.
+func (m PRBSet) Intersects(o PRBSet) bool { return m[0]&o[0] != 0 || m[1]&o[1] != 0 }
+
+// Len returns the number of blocks.
+func (m PRBSet) Len() int { return m.countPRBs() }
+
 func (m *PRBSet) addPRBRange(from, to int) {
 	for prb := from; prb < to; prb++ {
 		m.addPRB(prb)

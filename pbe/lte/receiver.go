@@ -152,9 +152,12 @@ func (r *Receiver) searchForCell(end bool) bool {
 	r.searchedSamples = len(r.samples)
 	factor := r.fftSize / searchSize
 	y := decimateSamples(r.samples, factor)
-	thorough := r.failedSearches&(r.failedSearches-1) == 0 // limits steps that cost as much as the search, or twice
+	// These limit steps that cost as much as the search, or twice, and seven times: after 0, 1, 2, 4, 8 … failures, and
+	// after 0, 1, 4, 16 ….
+	thorough := r.failedSearches&(r.failedSearches-1) == 0
+	far := thorough && r.failedSearches&0x55555555 == r.failedSearches
 	f, ok := r.searcher.searchCell(y, anyCell, tonePSSFit)
-	if !ok && thorough {
+	if !ok && far {
 		f, ok = r.searcher.searchFarOffsets(y, f.offset)
 	}
 	switch c := f.mib.cell; {

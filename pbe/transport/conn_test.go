@@ -497,22 +497,32 @@ func TestCork(t *testing.T) {
 func TestRadio(t *testing.T) {
 	want := cc.CellFeedback{TransportRate: 50 * unit.Mbps, FairRate: 10 * unit.Mbps, Internet: true, Activated: 2,
 		Inactive: true, Invalid: true}
-	ep := listenLocal(t, Options{Feedback: func() Feedback { return &fixedFeedback{radio: want} }})
+	feedback := &fixedFeedback{radio: want}
+	ep := listenLocal(t, Options{Feedback: func() Feedback { return feedback }})
 	c := dialLocal(t, ep.Addr(), Options{})
 	waittest.Until(t, "the feedback arrives", func() bool {
 		c.Write([]byte("x"))
 		return c.Radio() == want
 	})
+	if feedback.received.Load() < 50 {
+		t.Errorf("%d bytes were reported", feedback.received.Load())
+	}
 }
 
 // fixedFeedback is a Feedback with constant reports.
 type fixedFeedback struct {
 	radio  cc.CellFeedback
 	closed atomic.Bool
+	// received counts the bytes of packets, with headers.
+	received atomic.Int64
 }
 
-func (s *fixedFeedback) OnPacket(_, _, _ time.Duration, _ unit.Bytes) cc.CellFeedback { return s.radio }
-func (s *fixedFeedback) Close()                                                       { s.closed.Store(true) }
+func (s *fixedFeedback) OnPacket(_, _, _ time.Duration, size unit.Bytes) cc.CellFeedback {
+	s.received.Add(int64(size))
+	return s.radio
+}
+
+func (s *fixedFeedback) Close() { s.closed.Store(true) }
 
 // TestFeedbackMoves: after a migration the feedback of the new endpoint is used. At the end it is
 // closed.

@@ -121,8 +121,9 @@ func TestLiveness(t *testing.T) {
 // repeated until it expires, and forgotten on another path.
 func TestRadioFeedback(t *testing.T) {
 	var delays []time.Duration
-	said := cc.CellFeedback{TransportRate: 3 * unit.Mbps}
-	report := func(now, oneWay, minRTT time.Duration, _ unit.Bytes) cc.CellFeedback {
+	said, received := cc.CellFeedback{TransportRate: 3 * unit.Mbps}, unit.Bytes(0)
+	report := func(now, oneWay, minRTT time.Duration, size unit.Bytes) cc.CellFeedback {
+		received += size
 		delays = append(delays, oneWay)
 		return said
 	}
@@ -130,6 +131,16 @@ func TestRadioFeedback(t *testing.T) {
 	for _, oneWay := range []uint32{1<<32 - 1000, 4000, 1<<32 - 3000} {
 		f.onOneWayDelay(time.Second, oneWay, 30*time.Millisecond)
 	}
+	if f.beginPacket(700); received != 0 {
+		t.Errorf("%v received without a packet", received)
+	}
+	for range 3 { // a peer may repeat the frame
+		f.onOneWayDelay(time.Second, 1<<32-1000, 30*time.Millisecond)
+	}
+	if received != 700 {
+		t.Errorf("a packet of 700 bytes counts as %v", received)
+	}
+	delays = delays[:3]
 	if len(delays) != 3 || delays[0] != 0 || delays[1] != 5*time.Millisecond || delays[2] != -2*time.Millisecond ||
 		f.peerMinRTT != 30*time.Millisecond {
 		t.Errorf("delays %v, round trip %v", delays, f.peerMinRTT)

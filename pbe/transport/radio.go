@@ -63,6 +63,7 @@ func (f *radioFeedback) onOneWayDelay(now time.Duration, oneWay uint32, minRTT t
 	delay := f.delayFromPeer.sinceFirst(oneWay)
 	if f.report != nil {
 		f.outgoing, f.reportTime = f.report(now, delay, minRTT, f.packetSize), now
+		f.packetSize = 0 // a packet counts once, whatever it contains
 	}
 }
 

@@ -33,7 +33,7 @@ function describe(e) {
     case "cap_reached": return `${e.device}: ${e.text}`;
     case "cap_cleared": return `${e.device} has room again: ${e.text}`;
     case "cell_received": return `cell messages for ${e.device} are received`;
-    case "cell_lost": return `no cell messages for ${e.device}, senders get no cell feedback: ${e.reason}`;
+    case "cell_lost": return `senders get no cell feedback for ${e.device}: ${e.reason}`;
     case "cell_renamed": return `the cells of ${e.device} call this device ${e.text}, found by what arrives`;
     case "handoff": return `cell ${e.text} serves ${e.device} now (${e.reason})`;
     case "relay_up": return `subflow ${e.relay} of ${e.device} to ${e.text} is relayed`;
