@@ -316,6 +316,19 @@ func (f *finder) findWithin(length int64, before RNTI, isNew bool) (best RNTI, c
 	return best, true
 }
 
+// learnLag measures the lag of the data of an RNTI, which is this device's, if it is unknown.
+func (f *finder) learnLag(rnti RNTI) {
+	end := f.newest - settleTime
+	begin := end - shortMatch
+	if f.hasLag || begin-settleTime < 0 || !f.hasReceived(begin, end) {
+		return
+	}
+	f.sumArrivals(begin+minLag, end+maxLag)
+	if misfit, lag := f.compareReleases([2]RNTI{rnti}, begin, end, minLag, maxLag); misfit <= maxMisfit {
+		f.lag, f.hasLag = lag, true
+	}
+}
+
 func compareFirst(a, b candidate) int { return cmp.Compare(a.first, b.first) }
 
 // listCandidates lists the RNTIs with most bits from a subframe on, before another. With isNew, it lists those that

@@ -101,6 +101,7 @@ func (s *selfCheck) compareRow(r *Row, self RNTI) RNTI {
 			s.failed = 0
 		case yes:
 			s.forget()
+			s.finder.learnLag(self)
 		default:
 			s.failed++
 			s.stale = s.stale || s.failed >= staleChecks
