@@ -54,6 +54,8 @@ type member struct {
 	rnti   cell.RNTI
 	link   *emulatedLink
 	source *lte.Source
+	// handover is the time between handovers, nextHandover the time of the next since time zero.
+	handover, nextHandover time.Duration
 	// Counts of the link's packets in the network.
 	delivered, dropped, lost shaper.Count
 }
@@ -65,7 +67,7 @@ func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*b
 		return nil, err
 	}
 	s := &baseStation{name: name, next: subframeLength, broadcast: newBroadcast(cfg, users)}
-	if only := t.onlyDevice(name); only != "" {
+	if only := t.onlyDevice(name); only != "" && t.Link[only].LTE.Handover == "" {
 		s.broadcast.ownRNTI = t.Link[only].LTE.RNTI
 	}
 	if n.Samples != nil {
@@ -81,7 +83,7 @@ func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*b
 	for i, u := range users {
 		cfg.Users[i].SINR = func(number int64) float64 { return u.signal.At(s.timeSinceStart(number)) }
 		s.signals = append(s.signals, u.signal)
-		m := member{name: u.name, rnti: u.RNTI, source: u.source}
+		m := member{name: u.name, rnti: u.RNTI, source: u.source, handover: u.handover, nextHandover: u.handover}
 		for _, l := range links {
 			if u.isLink && l.name == u.name {
 				m.link = l
@@ -114,7 +116,12 @@ func (s *baseStation) StartAt(_, into time.Duration) {
 }
 
 // Rewind removes time zero.
-func (s *baseStation) Rewind(time.Duration) { s.playing = false }
+func (s *baseStation) Rewind(time.Duration) {
+	s.playing = false
+	for u := range s.members {
+		s.members[u].nextHandover = s.members[u].handover
+	}
+}
 
 // nextSubframeTime returns when to call runSubframes next.
 func (s *baseStation) nextSubframeTime() time.Duration {
@@ -138,6 +145,7 @@ func (s *baseStation) runSubframes(e *emulator, now time.Duration) {
 	for ; s.next <= now; s.next += subframeLength {
 		for u := range s.members {
 			m := &s.members[u]
+			s.handOver(u, m)
 			if m.source != nil {
 				m.source.Offer(s.net, u, s.timeSinceStart(s.net.Number()))
 				continue
@@ -165,6 +173,16 @@ func (s *baseStation) runSubframes(e *emulator, now time.Duration) {
 			s.deliverFromAir(e, o)
 		}
 	}
+}
+
+// handOver moves user u to another cell if that is due.
+func (s *baseStation) handOver(u int, m *member) {
+	if m.handover == 0 || s.timeSinceStart(s.net.Number()) < m.nextHandover {
+		return
+	}
+	m.rnti = firstHandoverRNTI + cell.RNTI(u*handoverRNTIs) + cell.RNTI(m.nextHandover/m.handover)%handoverRNTIs
+	m.nextHandover += m.handover
+	s.net.Handover(u, int64(handoverGap/subframeLength), m.rnti, true)
 }
 
 // offerPacket queues a packet of user u. It returns false if the queue is full.

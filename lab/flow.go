@@ -292,6 +292,9 @@ func (w *flowRun) sinkOptions(ctx context.Context, set int) ([]string, error) {
 			return nil, err
 		}
 	}
+	if lte.Handover != "" { // the RNTI changes, and is found
+		return []string{"--cells", source}, nil
+	}
 	return []string{"--cells", source, "--rnti", strconv.Itoa(int(lte.RNTI))}, nil
 }
 

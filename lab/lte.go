@@ -56,12 +56,23 @@ type LTELink struct {
 	Network string    `toml:"network" json:"network"`
 	RNTI    cell.RNTI `toml:"rnti" json:"rnti"`
 	Queue   string    `toml:"queue" json:"queue,omitempty"` // default: defaultAirQueue
+	// Handover is the time after which the device moves to another cell, again and again: handoverGap without
+	// service, and another RNTI, which nobody reports. Empty: never.
+	Handover string `toml:"handover" json:"handover,omitempty"`
 	Device
 }
 
 // defaultAirQueue is the base station's default queue for a device. It is as long as that of the
 // default cell in docs/explanation/pbe.md, which holds 125 ms.
 const defaultAirQueue = 750 * unit.KB
+
+// Handovers of a link: the time without service; the first RNTI after one, and how many each user has in turn. They end
+// before firstUserRNTI.
+const (
+	handoverGap                 = 50 * time.Millisecond
+	firstHandoverRNTI cell.RNTI = 0x8000
+	handoverRNTIs               = 512
+)
 
 // User is a device of which only the traffic is modelled.
 type User struct {
@@ -88,6 +99,8 @@ type airUser struct {
 	isLink bool
 	signal *lte.Signal
 	source *lte.Source // nil for a link
+	// handover is the time between handovers of a link, 0 for none.
+	handover time.Duration
 	lte.UserConfig
 }
 
@@ -181,6 +194,12 @@ func (l *LTELink) newLinkUser(carriers int) (u airUser, err error) {
 		u.Buffer, err = unit.ParseBytes(l.Queue)
 		if err == nil && u.Buffer < bufferSize {
 			err = fmt.Errorf("queue %q: a packet must fit", l.Queue)
+		}
+	}
+	if l.Handover != "" && err == nil {
+		u.handover, err = time.ParseDuration(l.Handover)
+		if err != nil || u.handover < 2*handoverGap {
+			err = fmt.Errorf("handover %q: write a time of at least %v, like 5s", l.Handover, 2*handoverGap)
 		}
 	}
 	return u, err

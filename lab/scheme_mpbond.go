@@ -335,7 +335,8 @@ func (m *mpbondScheme) cellListenerArgs(b *Bench, link string) []string {
 		return nil
 	}
 	source := fmt.Sprintf("%s=unix:%s", link, messagesPath(b.Lab.dir, l.LTE.Network))
-	if b.Lab.Topology.onlyDevice(l.LTE.Network) != link { // otherwise the source reports it
+	// Otherwise the source reports it; after a handover it is found.
+	if b.Lab.Topology.onlyDevice(l.LTE.Network) != link && l.LTE.Handover == "" {
 		source += fmt.Sprintf(",rnti=%d", l.LTE.RNTI)
 	}
 	return []string{"--cell", source}

@@ -35,7 +35,7 @@ transmission. Falsely decoded messages have RNTIs that appear once.
 The exit code is 5 if more than 1 % of the subframes with several messages have two that
 name the same block.`,
 		Example: `  cellwatch check walk.cf32
-  cellwatch check tcp:192.0.2.7:7001 --format sc8 --rate 20M --for 10s --json`,
+  cellwatch check tcp:192.0.2.7:7001 --format sc16 --rate 1.92M --for 10s --json`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runCheck(cmd, args, o) },
 	}
 	o.air.addAirInputFlags(cmd)

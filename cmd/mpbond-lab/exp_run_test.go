@@ -97,8 +97,8 @@ func TestExpGoesOn(t *testing.T) {
 			t.Errorf("%s was made again", transfer)
 		}
 	}
-	if len(times) != 48 {
-		t.Errorf("%d of 48 transfers: %s", len(times), screen)
+	if len(times) != 51 {
+		t.Errorf("%d of 51 transfers: %s", len(times), screen)
 	}
 }
 

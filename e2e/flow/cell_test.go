@@ -74,3 +74,23 @@ func TestCell(t *testing.T) {
 		}
 	}
 }
+
+// TestHandover runs PBE-CC with real packets while the device moves to another cell each second, with another RNTI that
+// no message names. The sender uses the cell nevertheless.
+func TestHandover(t *testing.T) {
+	requireLab(t)
+	top, err := lab.ParseTopology([]byte(strings.Replace(defaultCell, `queue = "750KB"`, `queue = "750KB", handover = "1s"`,
+		1)), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := lab.FlowSpec{Topology: top, Link: "air", Sets: []string{"pbe"}, Length: 5 * time.Second,
+		Marks: []time.Duration{time.Second}, Reps: 1, Tries: 1}
+	got := runSpec(t, 2*virtual.DefaultDelay, p)
+	real := medianPhases(got.bySet["pbe"])[1]
+	used := real.rate / float64(virtual.Default(1, 1).Available(0))
+	t.Logf("a handover each second: %.2f of the cell, %v %s", used, real, got.disturbed["pbe"])
+	if used < 0.75 {
+		t.Errorf("a handover each second: %.2f of the cell, want 0.75", used)
+	}
+}

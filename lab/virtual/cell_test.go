@@ -346,7 +346,7 @@ func TestDelayLasts(t *testing.T) {
 		name := fmt.Sprintf("%d flows, %d busy devices, rates %+.0f %%", x.flows, x.busy, 100*x.error)
 		v := runSeeds(func(seed uint64) []float64 {
 			c := Crowd(seed, x.busy)
-			if c.Length = 2 * time.Minute; *seedsFlag > 1 {
+			if c.Length = 2 * time.Minute; *seedsFlag >= 5 {
 				c.Length = 10 * time.Minute
 			}
 			if x.flows > 1 {
@@ -366,6 +366,7 @@ func TestDelayLasts(t *testing.T) {
 			formatSpread(v[1]), formatSpread(v[2]))
 		expectAtMost(t, name+", p95 of the worst minute", v[0], limit, limit+2)
 		expectAtLeast(t, name+", rate", v[1], 0.97, 0.95)
-		expectAtLeast(t, name+", share", v[2], 0.95, 0.94)
+		least := 0.95 + min(0, x.error+0.04) // what is reported 5 % too small is used to 94 %
+		expectAtLeast(t, name+", share", v[2], least, least-0.01)
 	}
 }

@@ -47,8 +47,8 @@ const (
 	// short queue drops the excess. A cell loses far less, because HARQ and RLC retransmit; paths lose up to 1 %
 	// at random (section 6.1 of the paper). Each pbeHeavyLoss counts as a round.
 	pbeMinDeliveredShare = 0.85
-	pbeMaxLoss           = 0.03
-	pbeLossEvidence      = 100 * MSS
+	pbeMaxLoss           = 0.04
+	pbeLossEvidence      = 200 * MSS
 	pbeHeavyLoss         = 0.1
 	pbeDoubtRounds       = 5
 	// A round trip that is at most pbeMinRTTSlack over RTprop confirms it: cells deliver in steps of a

@@ -183,16 +183,16 @@ func TestPBERandomLoss(t *testing.T) {
 }
 
 // TestPBELossByHand: a loss of a fiftieth is no reason to doubt feedback. Neither is more loss for
-// less than five rounds, nor of too few packets. Five rounds with more than a thirtieth are, in each
-// state, and fewer if much more is lost. Twenty good rounds end the doubt.
+// less than five rounds, nor of too few packets. Five times two hundred packets of which more than
+// a twentieth is lost are, in each state, and fewer if much more is lost. Twenty good rounds end the doubt.
 func TestPBELossByHand(t *testing.T) {
 	for _, x := range []struct {
 		acks, lost int // of each round trip of 100 ms
 		rounds     int
 		want       bool
-	}{{98, 2, 100, false}, {98, 4, 4, false}, {98, 4, 8, true}, {90, 12, 4, false}, {90, 12, 8, true},
-		{70, 30, 1, false}, {70, 30, 4, true}, {10, 1, 20, false}, {10, 1, 60, true}, {10, 3, 3, false},
-		{10, 3, 6, true}} {
+	}{{98, 2, 100, false}, {96, 3, 100, false}, {95, 6, 8, false}, {95, 6, 14, true}, {90, 12, 4, false},
+		{90, 12, 8, true}, {70, 30, 1, false}, {70, 30, 4, true}, {10, 1, 40, false}, {10, 1, 120, true},
+		{10, 3, 3, false}, {10, 3, 6, true}} {
 		p, now := cc.NewPBE(1), time.Duration(0)
 		round := func(lost int) {
 			for i := range x.acks {
