@@ -79,8 +79,8 @@ func TestCell(t *testing.T) {
 // no message names. The sender uses the cell nevertheless.
 func TestHandover(t *testing.T) {
 	requireLab(t)
-	top, err := lab.ParseTopology([]byte(strings.Replace(defaultCell, `queue = "750KB"`, `queue = "750KB", handover = "1s"`,
-		1)), ".")
+	moving := strings.Replace(defaultCell, `queue = "750KB"`, `queue = "750KB", handover = "1s"`, 1)
+	top, err := lab.ParseTopology([]byte(moving), ".")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,8 +63,8 @@ func TestFriendlyOnWire(t *testing.T) {
 	}
 }
 
-// TestStartOnWire: where a wire is slower than the cell, the start of a flow loses in the median at most 6 % more than BBR's of
-// two seconds, and is not slower.
+// TestStartOnWire: where a wire is slower than the cell, the start of a flow loses in the median at most 6 % more of
+// two seconds than BBR's, and is not slower.
 func TestStartOnWire(t *testing.T) {
 	for _, wire := range []unit.Rate{10, 15, 25, 35} {
 		for _, queue := range []time.Duration{20 * ms, 50 * ms, 200 * ms} {
