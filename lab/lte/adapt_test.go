@@ -11,8 +11,8 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// fading returns a signal that changes from subframe to subframe, with a half-life of 20.
-func fading(mean, deviation float64) func(int64) float64 {
+// fadingSignal returns a signal that changes from subframe to subframe, with a half-life of 20.
+func fadingSignal(mean, deviation float64) func(int64) float64 {
 	r := rand.New(rand.NewPCG(3, 4))
 	keep, v := math.Exp(-math.Ln2/20), 0.0
 	return func(int64) float64 {
@@ -27,7 +27,7 @@ func TestAdaptation(t *testing.T) {
 	var rates []float64
 	for _, deviation := range []float64{0, 2.5} {
 		n := New(Config{Cells: []CellConfig{cellOf(50)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0},
-			SINR: fading(15, deviation), Adapts: true}}, Seed: 1})
+			SINR: fadingSignal(15, deviation), Adapts: true}}, Seed: 1})
 		first, second, third := 0, 0, 0
 		got := unit.Bytes(0)
 		for range 20_000 {

@@ -156,7 +156,7 @@ func (c *carrier) feedSamples(raw []byte, lost int64) {
 	} else if c.confirmed {
 		c.early = nil
 	}
-	c.samples = sampleCode{c.Format, c.SwapIQ}.decode(c.samples[:0], raw)
+	c.samples = sampleCode{c.Format, c.SwapIQ}.decodeSamples(c.samples[:0], raw)
 	c.meter.addSamples(c.samples)
 	c.samplesRead += int64(len(c.samples))
 	if c.resampler.in == c.resampler.out {

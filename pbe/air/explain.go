@@ -58,8 +58,8 @@ type sampleCode struct {
 	swapIQ bool
 }
 
-// decode appends the whole samples in raw to out.
-func (s sampleCode) decode(out []complex64, raw []byte) []complex64 {
+// decodeSamples appends the whole samples in raw to out.
+func (s sampleCode) decodeSamples(out []complex64, raw []byte) []complex64 {
 	n := len(out)
 	if out = s.format.Decode(out, raw); s.swapIQ {
 		swapIQ(out[n:])
@@ -70,7 +70,7 @@ func (s sampleCode) decode(out []complex64, raw []byte) []complex64 {
 // searchRates returns the rate at which raw has a cell. If there is none it returns 0, and in why
 // what was found instead, if anything. It stops when ctx ends.
 func searchRates(ctx context.Context, f sampleCode, raw []byte, rates []int) (rate int, obstacle lte.Obstacle) {
-	samples := f.decode(nil, raw)
+	samples := f.decodeSamples(nil, raw)
 	best := 0.0
 	for _, try := range rates {
 		r, convert, err := newReceiver(try)
@@ -174,7 +174,7 @@ func explainFailure(ctx context.Context, r *io.SectionReader, code sampleCode, r
 		return err
 	}
 	var m levelMeter
-	m.addSamples(code.decode(nil, raw))
+	m.addSamples(code.decodeSamples(nil, raw))
 	if len(raw) < f.Size() {
 		return fault.New(fault.Integrity, fmt.Errorf("%d bytes are less than one sample of %s", len(raw), f),
 			"check that the front end writes samples")
@@ -259,9 +259,9 @@ func formatSampleRate(rate int) string { return fmt.Sprintf("%gM", float64(rate)
 // errSwapped reports that I and Q are in the other order than requested.
 func errSwapped(swapIQ bool) error {
 	if swapIQ {
-		return fault.New(fault.Usage, errors.New("I and Q are not swapped"), "leave out --swap-iq")
+		return fault.New(fault.Usage, errors.New("the samples are not swapped"), "leave out --swap-iq")
 	}
-	return fault.New(fault.Usage, errors.New("I and Q are swapped: exchanged, the samples have a cell"),
+	return fault.New(fault.Usage, errors.New("the samples have I and Q swapped: exchanged, they have a cell"),
 		"use --swap-iq")
 }
 

@@ -157,7 +157,7 @@ func (c *carrier) detectInput(ctx context.Context, allCells bool) error {
 
 // decodeStretch decodes samples as the carrier's are.
 func (c *carrier) decodeStretch(raw []byte) []complex64 {
-	return sampleCode{c.Format, c.SwapIQ}.decode(nil, raw)
+	return sampleCode{c.Format, c.SwapIQ}.decodeSamples(nil, raw)
 }
 
 // findAllCells returns the cells in samples of a rate.

@@ -203,7 +203,7 @@ func (p *PBE) OnAck(a Ack) {
 	if p.activated != a.Cells.Activated {
 		p.carrier = carrierProbe{}
 	}
-	p.carrier.update(a.Now, p.cells.Inactive && p.state == Wireless && !a.AppLimited)
+	p.carrier.beginIfDue(a.Now, p.cells.Inactive && p.state == Wireless && !a.AppLimited)
 	switch p.state {
 	case Approach, Wireless:
 		switch {
@@ -310,8 +310,8 @@ type carrierProbe struct {
 	wait      time.Duration // after the last one
 }
 
-// update begins a probe if it is due. useful reports that the cells set the rate, and that one is inactive.
-func (c *carrierProbe) update(now time.Duration, useful bool) {
+// beginIfDue begins a probe if it is due. useful reports that the cells set the rate, and that one is inactive.
+func (c *carrierProbe) beginIfDue(now time.Duration, useful bool) {
 	switch {
 	case !useful:
 		c.end = 0

@@ -45,7 +45,7 @@ func TestCarrierProbe(t *testing.T) {
 	var begun []time.Duration
 	was := false
 	for now := time.Duration(0); now < 2*time.Minute; now += 10 * time.Millisecond {
-		c.update(now, true)
+		c.beginIfDue(now, true)
 		if is := c.isProbing(now); is && !was {
 			begun = append(begun, now)
 		}
@@ -61,10 +61,10 @@ func TestCarrierProbe(t *testing.T) {
 		}
 	}
 	c = carrierProbe{}
-	if c.update(time.Second, true); !c.isProbing(time.Second) || c.isProbing(time.Second+pbeCarrierProbe) {
+	if c.beginIfDue(time.Second, true); !c.isProbing(time.Second) || c.isProbing(time.Second+pbeCarrierProbe) {
 		t.Error("a probe does not begin, or does not end")
 	}
-	if c.update(time.Second+1, false); c.isProbing(time.Second + 1) {
+	if c.beginIfDue(time.Second+1, false); c.isProbing(time.Second + 1) {
 		t.Error("a probe goes on although it is of no use")
 	}
 }

@@ -196,8 +196,8 @@ func (f *finder) hasReceived(from, to int64) bool {
 	return float64(n) >= minReceived*float64(to-from)
 }
 
-// lags returns the bounds of the lag of data after their messages.
-func (f *finder) lags() (from, to int) {
+// lagBounds returns the bounds of the lag of data after their messages.
+func (f *finder) lagBounds() (from, to int) {
 	if f.hasLag {
 		return max(f.lag-lagTolerance, minLag), min(f.lag+lagTolerance, maxLag)
 	}
@@ -217,7 +217,7 @@ func (f *finder) explains(rnti RNTI) (yes, decided bool) {
 
 // explainsWithin does so over a number of subframes.
 func (f *finder) explainsWithin(rnti RNTI, length int64) (yes, decided bool) {
-	from, to := f.lags()
+	from, to := f.lagBounds()
 	end := f.newest + min(0, int64(from)) // the messages of later data may be missing
 	begin := end - length
 	first, last := max(begin-int64(to)-settleTime, 0), min(end-int64(from), f.newest)
@@ -255,9 +255,9 @@ func (f *finder) allBlocksAt(number int64) []grantedBlock {
 	return b
 }
 
-// find returns the RNTI whose blocks arrive as this device's data do, 0 if none does or several might. If self,
+// findRNTI returns the RNTI whose blocks arrive as this device's data do, 0 if none does or several might. If self,
 // which was the device's, is stale, an RNTI that is new is preferred: its blocks follow those of self.
-func (f *finder) find(self RNTI, stale bool) RNTI {
+func (f *finder) findRNTI(self RNTI, stale bool) RNTI {
 	for _, length := range [...]int64{shortMatch, longMatch} {
 		if !stale {
 			break
@@ -279,7 +279,7 @@ func (f *finder) find(self RNTI, stale bool) RNTI {
 func (f *finder) findWithin(length int64, before RNTI, isNew bool) (best RNTI, clear bool) {
 	end := f.newest - settleTime
 	begin := end - length
-	from, to := f.lags()
+	from, to := f.lagBounds()
 	if begin-settleTime < 0 || !f.hasReceived(begin, end) {
 		return 0, false
 	}

@@ -132,7 +132,7 @@ func (m *Monitor) AddCell(c ID, self RNTI, p float64) bool {
 // (one RNTI for all cells of a device, 36.300 section 8.1). The state of other users stays.
 func (m *Monitor) SetSelf(self RNTI) {
 	m.self = self
-	m.check.forget()
+	m.check.startAnew()
 	for _, o := range m.cells {
 		if o != nil {
 			o.window.changeSelf(self)

@@ -77,8 +77,8 @@ func (m *Monitor) OtherRate() unit.Rate {
 // isStale reports whether the grants to the RNTI do not explain what arrives.
 func (s *selfCheck) isStale() bool { return s != nil && s.stale }
 
-// forget starts anew with another RNTI.
-func (s *selfCheck) forget() {
+// startAnew starts anew with another RNTI.
+func (s *selfCheck) startAnew() {
 	if s != nil {
 		s.stale, s.failed, s.searches = false, 0, 0
 	}
@@ -100,7 +100,7 @@ func (s *selfCheck) compareRow(r *Row, self RNTI) RNTI {
 		case !decided:
 			s.failed = 0
 		case yes:
-			s.forget()
+			s.startAnew()
 			s.finder.learnLag(self)
 		default:
 			s.failed++
@@ -113,7 +113,7 @@ func (s *selfCheck) compareRow(r *Row, self RNTI) RNTI {
 		return self
 	}
 	s.nextSearch = r.Number + collisionInterval
-	found := s.finder.find(self, s.stale)
+	found := s.finder.findRNTI(self, s.stale)
 	if found == 0 || s.stale && found == self { // its own blocks of before still fit
 		if s.searches++; s.searches%maxFailedSearches == 0 && (s.stale || !known) {
 			s.finder.hasLag = false
@@ -122,7 +122,7 @@ func (s *selfCheck) compareRow(r *Row, self RNTI) RNTI {
 		s.nextCheck += checkInterval * min(int64(s.searches/maxFailedSearches), 20)
 		return self
 	}
-	s.forget()
+	s.startAnew()
 	s.found = found
 	return found
 }
