@@ -237,8 +237,8 @@ type Cells struct {
 	// available to this device now (C_t), over all cells; 0 until data blocks were received
 	CapacityBps unit.Rate `json:"capacity_bps"`
 	FairBps     unit.Rate `json:"fair_bps"` // its fair share of the cells
-	// OtherAppsBps is what this device receives over the cells outside of packets of its subflows with PBE-CC: apps
-	// that fill the queue of the cell delay these too
+	// OtherAppsBps is the rate at which other apps of this device receive data over the cells. They fill the same queue
+	// of the cell, so they delay the subflows.
 	OtherAppsBps unit.Rate `json:"other_apps_bps,omitempty"`
 	Subflows     int       `json:"subflows"` // in use, which share this
 	Cells        []Cell    `json:"cells,omitempty"`

@@ -68,3 +68,77 @@ func TestCarrierProbe(t *testing.T) {
 		t.Error("a probe goes on although it is of no use")
 	}
 }
+
+// feedPBE passes a second of acknowledgements with feedback to a controller, one each ms.
+func feedPBE(p *PBE, from time.Duration, f CellFeedback) time.Duration {
+	for range 1000 {
+		from += time.Millisecond
+		p.OnAck(Ack{Now: from, Bytes: MSS, Packets: 1, RTT: 40 * time.Millisecond, Sent: from - 40*time.Millisecond,
+			Rate: 12 * unit.Mbps, Round: from%(40*time.Millisecond) == 0, Cells: f})
+	}
+	return from
+}
+
+// TestInvalidFeedback: feedback that the receiver knows to be wrong ends PBE-CC at once, a missing one does not.
+func TestInvalidFeedback(t *testing.T) {
+	for _, invalid := range []bool{false, true} {
+		p := NewPBE(1)
+		now := feedPBE(p, time.Second, CellFeedback{TransportRate: 12 * unit.Mbps, FairRate: 12 * unit.Mbps})
+		p.OnAck(Ack{Now: now + 1, Bytes: MSS, Packets: 1, RTT: 40 * time.Millisecond, Cells: CellFeedback{Invalid: invalid}})
+		if p.Status().Fresh == invalid {
+			t.Errorf("invalid %v: %+v", invalid, p.Status())
+		}
+	}
+}
+
+// TestLossesOfBefore: losses of packets that were sent before the first feedback say nothing about it; those of later
+// packets in the start do.
+func TestLossesOfBefore(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		p := NewPBE(1)
+		now := time.Second
+		for range 100 { // before feedback
+			now += time.Millisecond
+			p.OnAck(Ack{Now: now, Bytes: MSS, Packets: 1, RTT: 40 * time.Millisecond, Rate: 6 * unit.Mbps})
+		}
+		begin := now
+		for range 20 {
+			now += time.Millisecond
+			p.OnAck(Ack{Now: now, Bytes: MSS, Packets: 1, RTT: 40 * time.Millisecond, Rate: 6 * unit.Mbps,
+				Cells: CellFeedback{TransportRate: 40 * unit.Mbps, FairRate: 40 * unit.Mbps}})
+		}
+		sent := begin - 10*time.Millisecond
+		if later {
+			sent = now
+		}
+		for range 20 {
+			p.OnLoss(Loss{Now: now, Bytes: MSS, Sent: sent})
+		}
+		if p.Status().Doubted != later {
+			t.Errorf("sent later %v: %+v", later, p.Status())
+		}
+	}
+}
+
+// TestCarrierProbeAgain: after a carrier was activated the next probe is due at once; none begins while the app has
+// nothing more to send.
+func TestCarrierProbeAgain(t *testing.T) {
+	f := CellFeedback{TransportRate: 12 * unit.Mbps, FairRate: 12 * unit.Mbps, Inactive: true}
+	p := NewPBE(1)
+	now := feedPBE(p, time.Second, f)
+	if now = feedPBE(p, now, f); p.carrier.isProbing(now) || p.carrier.wait == 0 {
+		t.Fatalf("the first probe: %+v at %v", p.carrier, now)
+	}
+	f.Activated++
+	if feedPBE(p, now, f); p.carrier.next > now+pbeCarrierWait+time.Second || p.carrier.next < now+pbeCarrierWait {
+		t.Errorf("a probe is due at %v, at %v a carrier was activated", p.carrier.next, now)
+	}
+	idle := NewPBE(1)
+	for at := time.Second; at < 3*time.Second; at += time.Millisecond {
+		idle.OnAck(Ack{Now: at, Bytes: MSS, Packets: 1, RTT: 40 * time.Millisecond, Sent: at - 40*time.Millisecond,
+			Rate: 12 * unit.Mbps, AppLimited: true, Cells: f})
+	}
+	if idle.carrier != (carrierProbe{}) {
+		t.Errorf("nothing to send: %+v", idle.carrier)
+	}
+}

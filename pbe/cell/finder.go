@@ -71,8 +71,8 @@ type candidate struct {
 }
 
 // finder compares the times at which data reach this device with the blocks that the cells give each
-// user. A block with errors arrives with its retransmission, and the blocks after it wait: so two users who
-// always get the same are told apart too.
+// user. A block with errors arrives with its retransmission, and the blocks after it wait: so it can also
+// distinguish two users who always get the same.
 type finder struct {
 	blocks   [finderHistory][]grantedBlock // by subframe modulo finderHistory
 	received [finderHistory]int64          // subframe of blocks; -1: none, or not of all cells

@@ -88,6 +88,28 @@ func TestFindSelf(t *testing.T) {
 	}
 }
 
+// TestStaleUntilFound: once an RNTI is stale it stays so until the new one is found, also if another device is
+// renamed at the same time.
+func TestStaleUntilFound(t *testing.T) {
+	m := NewMonitor()
+	m.AddCell(0, self, DefaultErrorRate)
+	m.CompareArrivals(true)
+	w := newTwins(5)
+	w.addSubframes(m, 600)
+	w.rntis = [2]RNTI{800, 900}
+	wasStale := false
+	for range 400 {
+		w.addSubframes(m, 1)
+		if wasStale && !m.IsSelfStale() && m.Self() == self {
+			t.Fatalf("no longer stale at %d, and not found", w.n)
+		}
+		wasStale = wasStale || m.IsSelfStale()
+	}
+	if m.Self() != 800 {
+		t.Errorf("%#x", m.Self())
+	}
+}
+
 // TestGivenSelf: without permission to search, the RNTI stays, and is stale until it is right again.
 func TestGivenSelf(t *testing.T) {
 	m := NewMonitor()

@@ -61,16 +61,14 @@ func (m *PRBSet) AddAll(o PRBSet) { m[0], m[1] = m[0]|o[0], m[1]|o[1] }
 // Intersects reports whether the sets have a block in common.
 func (m PRBSet) Intersects(o PRBSet) bool { return m[0]&o[0] != 0 || m[1]&o[1] != 0 }
 
-// Len returns the number of blocks.
-func (m PRBSet) Len() int { return m.countPRBs() }
-
 func (m *PRBSet) addPRBRange(from, to int) {
 	for prb := from; prb < to; prb++ {
 		m.addPRB(prb)
 	}
 }
 
-func (m PRBSet) countPRBs() int { return bits.OnesCount64(m[0]) + bits.OnesCount64(m[1]) }
+// Len returns the number of blocks.
+func (m PRBSet) Len() int { return bits.OnesCount64(m[0]) + bits.OnesCount64(m[1]) }
 
 // bitReader reads consecutive fields.
 type bitReader []byte
@@ -212,7 +210,7 @@ func (c Cell) parseClusters(d *DCI, r int, rest bitReader) bool {
 	}
 	d.PRBs.addPRBRange(ends[0]*p, ends[1]*p)
 	d.PRBs.addPRBRange(ends[2]*p, min(ends[3]*p, c.PRB))
-	d.PRB = d.PRBs.countPRBs()
+	d.PRB = d.PRBs.Len()
 	d.parseUplinkBlock(rest)
 	return isUplinkSize(d.PRB)
 }

@@ -285,7 +285,7 @@ func (c Cell) EncodeGrants(grants []cell.Grant, out []DCI) (messages []DCI, unen
 			}
 			d.compactBlocks()
 		}
-		if d.PRBs.countPRBs() != d.PRB || !c.encodeDCI(&d, c.dciFormatSizes(false)[d.Format]) {
+		if d.PRBs.Len() != d.PRB || !c.encodeDCI(&d, c.dciFormatSizes(false)[d.Format]) {
 			unencodable++
 			continue
 		}
