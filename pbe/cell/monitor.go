@@ -30,6 +30,14 @@ const (
 // foot and every 3.6 s in a car at 50 km/h.
 const ownRateMemory = 4000
 
+// rateChange is the relative change of R_w that shows another signal: steps of CQI are larger, and differences that
+// follow from the sizes of grants are smaller (36.213 tables 7.1.7.2.1-1 and 7.2.3-1).
+const rateChange = 0.05
+
+// awaySubframes is the time without a grant in any cell after which a device was out of reach, as in a handover or
+// behind a bridge. What comes then was in a queue of the cell if the device at once gets all there is.
+const awaySubframes = 20
+
 // fullThreshold is the part of the possible capacity from which on a device has all of it.
 // Retransmitted blocks leave some of their subframe idle, a few percent of all.
 const fullThreshold = 0.9
@@ -108,6 +116,7 @@ type Monitor struct {
 	window    int
 	activated int
 	last      int64
+	lastOwn   int64 // of the last row with a grant to this device, 0: none
 }
 
 // NewMonitor returns a Monitor without cells that fits p.
@@ -159,6 +168,10 @@ func (m *Monitor) SetWindow(rtprop time.Duration) {
 func (m *Monitor) Add(r *Row) {
 	again := r.Number <= m.last
 	m.last = r.Number
+	if again {
+		m.lastOwn = 0
+	}
+	granted := false
 	for c, o := range m.cells {
 		if o == nil {
 			continue
@@ -171,13 +184,16 @@ func (m *Monitor) Add(r *Row) {
 			s := r.Cells[c]
 			o.received, o.lastReceived = true, s.Number
 			o.window.Add(s, m.window)
-			o.noteOwnBlocks(s, m.FitErrorRate)
+			granted = o.noteOwnBlocks(s, m.FitErrorRate) || granted
 		}
 		active := o.primary || o.hasGrant && r.Number-o.lastGrant <= ActiveFor
 		if active && !o.active {
 			m.activated++
 		}
 		o.active = active
+	}
+	if granted {
+		m.noteGrant(r.Number)
 	}
 	if m.check != nil {
 		if self := m.check.compareRow(r, m.self); self != m.self {
@@ -186,13 +202,26 @@ func (m *Monitor) Add(r *Row) {
 	}
 }
 
-// noteOwnBlocks updates the state from the device's own grants in the subframe.
-func (o *cellState) noteOwnBlocks(s Subframe, fit bool) {
+// noteGrant notes a row with a grant to this device, after which it was out of reach if it had none for long.
+func (m *Monitor) noteGrant(number int64) {
+	if m.lastOwn > 0 && number-m.lastOwn > awaySubframes {
+		for _, o := range m.cells {
+			if o != nil {
+				o.window.markAway(m.lastOwn)
+			}
+		}
+	}
+	m.lastOwn = number
+}
+
+// noteOwnBlocks updates the state from the device's own grants in the subframe, and reports whether there were any.
+func (o *cellState) noteOwnBlocks(s Subframe, fit bool) (granted bool) {
 	t := o.window.newestShares()
 	for _, h := range t {
 		if h.user != o.window.self {
 			continue
 		}
+		granted = true
 		o.lastGrant, o.hasGrant = s.Number, true
 		// Counts halve every 2·minFitBlocks blocks, so that p follows the signal.
 		decay := 1 - float64(h.blocks)/(2.885*minFitBlocks)
@@ -212,6 +241,7 @@ func (o *cellState) noteOwnBlocks(s Subframe, fit bool) {
 			o.table = NewCapacityTable(p)
 		}
 	}
+	return granted
 }
 
 // estimateBitsPerPRB returns R_w: of own blocks, in the window or shortly before; else of other
@@ -244,6 +274,9 @@ func (m *Monitor) Estimate() Estimate {
 			continue
 		}
 		f := o.window.Usage(m.UserFilter)
+		if f.RecentRate > 0 && math.Abs(f.RecentRate-f.Rate) > rateChange*f.Rate && !m.Strict {
+			f.Rate = f.RecentRate
+		}
 		f.Rate = o.estimateBitsPerPRB(f, m.last)
 		e.Active[c], e.Usage[c] = true, f
 		e.Cells++

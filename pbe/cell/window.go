@@ -42,6 +42,10 @@ const (
 	beginBins = 3
 )
 
+// rateSubframes is the time of Usage.RecentRate: signals change within a round trip, and one of retransmissions takes 8
+// subframes.
+const rateSubframes = 10
+
 // minSharedPart is the part of the cell that data users must have before their R_w represents data
 // traffic. Control traffic passes the filter now and then, and is less.
 const minSharedPart = 0.1
@@ -93,6 +97,9 @@ type slot struct {
 	number int64
 	shares []share
 	idle   uint16
+	// away marks a subframe in which the device was out of reach, most likely: what was idle in it is no part of
+	// longIdle.
+	away bool
 }
 
 // userSums are the sums of one user.
@@ -114,8 +121,8 @@ type Window struct {
 	older int // how many of the oldest slots are before the window
 	users map[RNTI]*userSums
 	idle  int
-	// longIdle is the same over all slots.
-	longIdle int
+	// longIdle is the same over all slots but those away. awayIdle is that of slots away within the window.
+	longIdle, awayIdle int
 	// others and parts are scratch space of Usage.
 	others []otherUser
 	parts  []int
@@ -169,7 +176,7 @@ func (w *Window) Add(s Subframe, length int) {
 	}
 	t := &w.slots[(w.head+w.n)%len(w.slots)]
 	w.n++
-	t.number, t.shares = s.Number, t.shares[:0]
+	t.number, t.shares, t.away = s.Number, t.shares[:0], false
 	used := 0
 	for _, g := range s.Grants {
 		if g.IsUplink() {
@@ -254,6 +261,9 @@ func (w *Window) leaveOldestSubframe() {
 		w.users[h.user].window.addSignedUsage(h, -1)
 	}
 	w.idle -= int(t.idle)
+	if t.away {
+		w.awayIdle -= int(t.idle)
+	}
 	w.older++
 }
 
@@ -269,9 +279,26 @@ func (w *Window) dropOldestSubframe() {
 			delete(w.users, h.user)
 		}
 	}
-	w.longIdle -= int(w.slots[w.head].idle)
+	if t := &w.slots[w.head]; !t.away {
+		w.longIdle -= int(t.idle)
+	}
 	w.head = (w.head + 1) % len(w.slots)
 	w.n, w.older = w.n-1, w.older-1
+}
+
+// markAway marks the slots after the subframe from, except the newest one: until then the device had no grant.
+func (w *Window) markAway(from int64) {
+	for i := w.n - 2; i >= 0; i-- {
+		t := &w.slots[(w.head+i)%len(w.slots)]
+		if t.number <= from || t.away {
+			return
+		}
+		t.away = true
+		w.longIdle -= int(t.idle)
+		if i >= w.older {
+			w.awayIdle += int(t.idle)
+		}
+	}
 }
 
 // received returns the number of subframes of the window.
@@ -293,14 +320,15 @@ type Usage struct {
 	OwnError float64
 	// LongOwnPRB, LongEvenPRB, LongIdlePRB and LongError are the same over the last activeWindow subframes, or the
 	// window if that is longer. Until the device has had grants for so long they are those of the window.
+	// LongIdlePRB counts nothing as idle while the device was out of reach.
 	LongOwnPRB, LongEvenPRB, LongIdlePRB, LongError float64
 	// Users counts the users that share the cell, including this device (N, at least 1).
 	Users int
 	// AllUsers counts all users with a downlink grant.
 	AllUsers int
-	// Rate is R_w in bits per PRB, of own grants, 0 if there were none. In an Estimate it is the
-	// R_w that was used.
-	Rate float64
+	// Rate is R_w in bits per PRB, of own grants, 0 if there were none. RecentRate is that of the last rateSubframes.
+	// In an Estimate, Rate is the R_w that was used.
+	Rate, RecentRate float64
 	// OthersRate is the R_w of the other users that share the cell, 0 while they have less than a
 	// tenth of it: control users, with few bits per block, do not represent data.
 	OthersRate float64
@@ -334,7 +362,7 @@ func (w *Window) Usage(filter UserFilter) Usage {
 	left := 0
 	if own := w.users[w.self]; own != nil && own.window.subframes > 0 {
 		f.OwnPRB = float64(own.window.prb) / float64(received)
-		f.Rate = own.window.meanBitsPerPRB()
+		f.Rate, f.RecentRate = own.window.meanBitsPerPRB(), w.recentBitsPerPRB()
 		left = own.window.prb
 	}
 	f.EvenPRB = evenShareLevel(left, parts) / float64(received)
@@ -375,7 +403,8 @@ func (w *Window) addLongMeans(f *Usage, others []otherUser) {
 	f.LongError = deviation / math.Sqrt(max(bins, 1))
 	f.OwnError = deviation / math.Sqrt(max(float64(w.received())/binSubframes, 1))
 	if first >= beginBins*binSubframes {
-		f.LongOwnPRB, f.LongEvenPRB, f.LongIdlePRB, f.LongError = f.OwnPRB, f.EvenPRB, f.IdlePRB, f.OwnError
+		f.LongOwnPRB, f.LongEvenPRB, f.LongError = f.OwnPRB, f.EvenPRB, f.OwnError
+		f.LongIdlePRB = float64(w.idle-w.awayIdle) / float64(w.received())
 	}
 }
 
@@ -492,4 +521,26 @@ func (w *Window) ownBitsPerPRB() float64 {
 		return own.window.meanBitsPerPRB()
 	}
 	return 0
+}
+
+// recentBitsPerPRB returns R_w of the device's own blocks within rateSubframes. It is 0 unless blocks with a size were
+// at least half as many a subframe as in the window, because those of small grants have fewer bits. Grants with a
+// retransmission have fewer too, where the other block is missing: they do not count.
+func (w *Window) recentBitsPerPRB() float64 {
+	var own usageSum
+	for i := w.n - 1; i >= 0; i-- {
+		t := &w.slots[(w.head+i)%len(w.slots)]
+		if t.number <= w.last-rateSubframes {
+			break
+		}
+		for _, h := range t.shares {
+			if h.user == w.self && h.retransmitted == 0 {
+				own.addSignedUsage(h, 1)
+			}
+		}
+	}
+	if own.sizedPRB*w.received()*2 < w.users[w.self].window.sizedPRB*rateSubframes {
+		return 0
+	}
+	return own.meanBitsPerPRB()
 }
