@@ -33,11 +33,12 @@ type airPacket struct {
 type baseStation struct {
 	name         string
 	net          *lte.Network
-	signals      []*lte.Signal // by user
-	members      []member      // by user
-	next         time.Duration // ideal end of the next subframe
-	zeroSubframe int64         // number of the subframe at time zero
-	playing      bool          // time zero is set
+	signals      []*lte.Signal    // by user
+	recordings   []*lte.Recording // by user; nil: the signal counts
+	members      []member         // by user
+	next         time.Duration    // ideal end of the next subframe
+	zeroSubframe int64            // number of the subframe at time zero
+	playing      bool             // time zero is set
 	broadcast    *broadcast
 	// messages and truth are the paths of its sockets once they are open.
 	messages, truth string
@@ -82,7 +83,11 @@ func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*b
 	}
 	for i, u := range users {
 		cfg.Users[i].SINR = func(number int64) float64 { return u.signal.At(s.timeSinceStart(number)) }
+		if r := u.recording; r != nil {
+			cfg.Users[i].Rate = func(number int64) unit.Rate { return r.At(s.timeSinceStart(number)) }
+		}
 		s.signals = append(s.signals, u.signal)
+		s.recordings = append(s.recordings, u.recording)
 		m := member{name: u.name, rnti: u.RNTI, source: u.source, handover: u.handover, nextHandover: u.handover}
 		for _, l := range links {
 			if u.isLink && l.name == u.name {
@@ -268,11 +273,15 @@ func (s *baseStation) readLTEStats() LTEStats {
 			Silent: m.silentSubframes.Load()})
 	}
 	for u, m := range s.members {
-		t := s.net.Truth(u)
-		st.Users = append(st.Users, LTEUserStats{Name: m.name, RNTI: m.rnti, Link: m.link != nil,
-			SINR:     s.signals[u].At(s.timeSinceStart(s.net.Number())),
-			Carriers: t.Carriers, Waiting: t.Waiting, Delivered: t.Delivered, Physical: ratePerSecond(t.Physical),
-			Fair: ratePerSecond(t.Fair)})
+		t, at := s.net.Truth(u), s.timeSinceStart(s.net.Number())
+		v := LTEUserStats{Name: m.name, RNTI: m.rnti, Link: m.link != nil, Carriers: t.Carriers, Waiting: t.Waiting,
+			Delivered: t.Delivered, Physical: ratePerSecond(t.Physical), Fair: ratePerSecond(t.Fair)}
+		if r := s.recordings[u]; r != nil {
+			v.Recorded = r.At(at)
+		} else {
+			v.SINR = s.signals[u].At(at)
+		}
+		st.Users = append(st.Users, v)
 	}
 	return st
 }

@@ -294,9 +294,7 @@ func (t *Topology) lineProgram(from, link string) (p shaper.Program, err error) 
 	}
 	p, err = t.Link[link].Program(Direction(end))
 	if err == nil && t.Link[link].LTE != nil && Direction(end) == Downlink {
-		var peak unit.Rate
-		peak, err = t.peakLinkRate(link)
-		p.Base.Rate = min(p.Base.Rate, peak)
+		err = t.addAirRate(&p, link)
 	}
 	return p, err
 }

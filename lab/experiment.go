@@ -117,6 +117,9 @@ func (e Experiment) runFlowSets(ctx context.Context, w runHooks, emit func(Resul
 	return nil
 }
 
+// UsedFigure is the figure of VirtualResult with the part of the capacity that was used, in percent.
+const UsedFigure = "used"
+
 // lastPhaseResult returns the last phase of a measurement as the result of one flow.
 func (f FlowResult) lastPhaseResult(scheme string, rep int) Result {
 	r := Result{Scheme: scheme, Rep: rep, Streams: 1, Direction: "get", Disturbed: f.Disturbed, Discarded: f.Discarded,
@@ -129,7 +132,8 @@ func (f FlowResult) lastPhaseResult(scheme string, rep int) Result {
 	r.Seconds = p.To - p.From
 	r.Bytes = p.Rate.Bytes(time.Duration(r.Seconds * float64(time.Second)))
 	r.Virtual = &VirtualResult{Flows: []Flow{{Controller: scheme, Rate: float64(p.Rate) / 1e6, Bytes: r.Bytes,
-		P50: ms(p.Delay.P50), P95: ms(p.Delay.P95)}}}
+		P50: ms(p.Delay.P50), P95: ms(p.Delay.P95), Propagation: ms(f.Propagation)}},
+		Figures: map[string]float64{UsedFigure: 100 * p.Used}}
 	return r
 }
 

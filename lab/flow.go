@@ -50,9 +50,11 @@ type FlowResult struct {
 	Phases        []FlowPhase  `json:"phases"`
 	Seconds       []FlowSecond `json:"seconds"`
 	Retransmitted []int64      `json:"retransmitted_packets"` // by flow
-	Disturbed     bool         `json:"disturbed"`
-	Discarded     int          `json:"discarded"` // disturbed tries before this one
-	Lateness      Lateness     `json:"lateness"`  // of the worst phase
+	// Propagation is the one-way delay of the wired part, or of the link if it is in no mobile network.
+	Propagation time.Duration `json:"propagation_ns"`
+	Disturbed   bool          `json:"disturbed"`
+	Discarded   int           `json:"discarded"` // disturbed tries before this one
+	Lateness    Lateness      `json:"lateness"`  // of the worst phase
 	// Starved is the longest time that an ordinary program waited for a processor. Sender and
 	// receiver may have waited as long.
 	Starved time.Duration `json:"starved_ns"`
@@ -65,7 +67,7 @@ type FlowPhase struct {
 	From     float64     `json:"from"` // seconds since the flows began
 	To       float64     `json:"to"`
 	Rate     unit.Rate   `json:"rate_bps"`     // delivered
-	Capacity unit.Rate   `json:"capacity_bps"` // mean; of a mobile network the most for one device
+	Capacity unit.Rate   `json:"capacity_bps"` // mean; of a mobile network the recorded rate, or the most for one device
 	Used     float64     `json:"used"`         // Rate / Capacity
 	Delay    Delays      `json:"delay"`        // one way, of each packet
 	Drops    int64       `json:"queue_drops"`  // packets
@@ -205,7 +207,11 @@ func (w *flowRun) measureFlowSets(ctx context.Context, rep int, sets []int) (res
 	defer cancel()
 	var flows []string // CONTROLLER@ADDRESS
 	for _, i := range sets {
-		results = append(results, FlowResult{Set: w.Sets[i], Rep: rep})
+		wire, err := w.topology.Link[w.links[i]].Program(Downlink)
+		if err != nil {
+			return results, err
+		}
+		results = append(results, FlowResult{Set: w.Sets[i], Rep: rep, Propagation: wire.Base.Delay})
 		addr, err := w.topology.Addr(w.receiver, w.links[i])
 		if err != nil {
 			return results, err

@@ -4,6 +4,7 @@ package lab
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 
 	"mpbond/base/unit"
 	"mpbond/lab/lte"
+	"mpbond/lab/shaper"
+	"mpbond/lab/vary"
 	"mpbond/pbe/cell"
 )
 
@@ -43,7 +46,12 @@ type Device struct {
 	Signal string   `toml:"signal" json:"signal,omitempty"`
 	Walk   []string `toml:"walk" json:"walk,omitempty"`
 	Trace  string   `toml:"trace" json:"trace,omitempty"` // relative to the topology's file
-	Loop   string   `toml:"loop" json:"loop,omitempty"`   // walk or trace repeat at this interval
+	// Rates or Recording, instead of a signal, gives the rate at which the first carrier would send packets to this
+	// device alone: points in time, "1.5s: 3Mbit/s", each of which holds until the next; or a file in mahimahi's format,
+	// which repeats.
+	Rates     []string `toml:"rates" json:"rates,omitempty"`
+	Recording string   `toml:"recording" json:"recording,omitempty"` // relative to the topology's file
+	Loop      string   `toml:"loop" json:"loop,omitempty"`           // walk, trace or rates repeat at this interval
 	// ErrorRate is p: a block of L bits is wrong with probability 1−(1−p)^L.
 	ErrorRate float64 `toml:"error_rate" json:"error_rate,omitempty"`
 	// Carriers are the carriers that the network may give it, the first one always. Empty: all.
@@ -98,7 +106,9 @@ type airUser struct {
 	name   string // of the link or User
 	isLink bool
 	signal *lte.Signal
-	source *lte.Source // nil for a link
+	// recording is the rate that takes the place of the signal; nil: none.
+	recording *lte.Recording
+	source    *lte.Source // nil for a link
 	// handover is the time between handovers of a link, 0 for none.
 	handover time.Duration
 	lte.UserConfig
@@ -166,6 +176,14 @@ func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []air
 		}
 		u.name, u.RNTI = user, firstUserRNTI+cell.RNTI(i)
 		users = append(users, u)
+	}
+	if n.Samples != nil {
+		for _, u := range users {
+			if u.recording != nil {
+				return cfg, nil, fmt.Errorf("user %s: samples have blocks of the standard's sizes, which rates and "+
+					"recordings do not keep to", u.name)
+			}
+		}
 	}
 	if len(users) > maxUsers {
 		return cfg, nil, fmt.Errorf("%d links and users: %d at most", len(users), maxUsers)
@@ -235,13 +253,19 @@ func (m *User) newOtherUser(carriers int) (u airUser, err error) {
 // newDeviceUser returns the user that the device describes, without name and RNTI, or an error if a
 // setting is impossible. It reads trace files.
 func (d Device) newDeviceUser(carriers int) (u airUser, err error) {
-	if u.signal, err = d.parseSignal(); err != nil {
+	if u.signal, u.recording, err = d.parseRadio(); err != nil {
 		return u, err
 	}
 	if !(d.ErrorRate >= 0 && d.ErrorRate <= 1e-3) {
 		return u, fmt.Errorf("error_rate %v: write a share of bits from 0 to 1e-3, like 2e-6", d.ErrorRate)
 	}
 	u.ErrorRate, u.Cells = d.ErrorRate, d.Carriers
+	if u.recording != nil {
+		if len(d.Carriers) > 1 {
+			return u, fmt.Errorf("carriers %v: a device with rates or a recording has one carrier", d.Carriers)
+		}
+		carriers = 1
+	}
 	if len(d.Carriers) == 0 {
 		for i := range carriers {
 			u.Cells = append(u.Cells, i)
@@ -255,42 +279,57 @@ func (d Device) newDeviceUser(carriers int) (u airUser, err error) {
 	return u, nil
 }
 
-// parseSignal returns the device's signal.
-func (d Device) parseSignal() (*lte.Signal, error) {
+// parseRadio returns the device's signal, or its recording.
+func (d Device) parseRadio() (signal *lte.Signal, recording *lte.Recording, err error) {
 	given := 0
-	for _, is := range []bool{d.Signal != "", d.Walk != nil, d.Trace != ""} {
+	for _, is := range []bool{d.Signal != "", d.Walk != nil, d.Trace != "", d.Rates != nil, d.Recording != ""} {
 		if is {
 			given++
 		}
 	}
 	if given != 1 {
-		return nil, fmt.Errorf("write one of signal = \"18dB\", walk = [\"0s: -85dBm\", \"5s: -105dBm\"] and " +
-			"trace = \"FILE\"")
+		return nil, nil, fmt.Errorf("write one of signal = \"18dB\", walk = [\"0s: -85dBm\", \"5s: -105dBm\"], " +
+			"trace = \"FILE\", rates = [\"0s: 20Mbit/s\"] and recording = \"FILE\"")
 	}
 	var loop time.Duration
 	if d.Loop != "" {
-		var err error
 		if loop, err = time.ParseDuration(d.Loop); err != nil || loop <= 0 {
-			return nil, fmt.Errorf("loop %q: write it like 10s", d.Loop)
+			return nil, nil, fmt.Errorf("loop %q: write it like 10s", d.Loop)
 		}
 	}
+	steady := lte.Steady(0) // of a device with a recording, whose signal nobody asks for
 	switch {
 	case d.Signal != "":
 		v, err := lte.ParseLevel(d.Signal)
-		return lte.Steady(v), err
+		return lte.Steady(v), nil, err
 	case d.Walk != nil:
-		return lte.ParseWalk(d.Walk, loop)
+		signal, err = lte.ParseWalk(d.Walk, loop)
+		return signal, nil, err
+	case d.Rates != nil:
+		recording, err = lte.ParseRates(d.Rates, loop)
+		return steady, recording, err
+	case d.Recording != "":
+		p, err := readRadioFile(d.Recording, vary.ReadMahimahi)
+		if err != nil {
+			return nil, nil, err
+		}
+		return steady, lte.NewRecording(p.Step, p.Rates), nil
 	}
-	f, err := os.Open(d.Trace)
+	signal, err = readRadioFile(d.Trace, func(r io.Reader) (*lte.Signal, error) { return lte.ReadSignal(r, loop) })
+	return signal, nil, err
+}
+
+// readRadioFile reads a file.
+func readRadioFile[T any](file string, read func(io.Reader) (T, error)) (v T, err error) {
+	f, err := os.Open(file)
 	if err != nil {
-		return nil, fmt.Errorf("trace: %w", err)
+		return v, fmt.Errorf("trace: %w", err)
 	}
 	defer f.Close()
-	s, err := lte.ReadSignal(f, loop)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.Trace, err)
+	if v, err = read(f); err != nil {
+		return v, fmt.Errorf("%s: %w", file, err)
 	}
-	return s, nil
+	return v, nil
 }
 
 // onlyDevice returns the link that is a device of a network, "" unless there is exactly one.
@@ -343,21 +382,45 @@ func (t *Topology) checkLTENetworks() error {
 	return nil
 }
 
-// peakLinkRate returns the most that the network would give the link, without other users and
-// always at the best signal.
-func (t *Topology) peakLinkRate(link string) (unit.Rate, error) {
-	l := t.Link[link].LTE
-	n := t.LTE[l.Network]
-	cfg, users, err := n.buildConfig(t, l.Network)
+// addAirRate limits the program of a link's downlink to the most that the network would give the link, without other
+// users: its recorded rate, or the rate at the best signal.
+func (t *Topology) addAirRate(p *shaper.Program, link string) error {
+	u, cfg, err := t.airUserOf(link)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	u := users[slices.IndexFunc(users, func(u airUser) bool { return u.name == link })]
+	if u.recording == nil {
+		p.Base.Rate = min(p.Base.Rate, peakRate(u, cfg))
+		return nil
+	}
+	limit := p.Base.Rate
+	var track shaper.Track
+	track.Loop = u.recording.Each(func(at time.Duration, rate unit.Rate) {
+		rate = min(rate, limit)
+		track.Changes = append(track.Changes, shaper.Change{At: at, Rate: &rate})
+	})
+	p.Base.Rate = *track.Changes[0].Rate
+	p.Tracks = append(p.Tracks, track)
+	return nil
+}
+
+// airUserOf returns a link as a user of its network, and the network's configuration.
+func (t *Topology) airUserOf(link string) (u airUser, cfg lte.Config, err error) {
+	network := t.Link[link].LTE.Network
+	cfg, users, err := t.LTE[network].buildConfig(t, network)
+	if err != nil {
+		return u, cfg, err
+	}
+	return users[slices.IndexFunc(users, func(u airUser) bool { return u.name == link })], cfg, nil
+}
+
+// peakRate returns the rate of a user without others, always at its best signal.
+func peakRate(u airUser, cfg lte.Config) unit.Rate {
 	sum := 0.0
 	for _, c := range u.Cells {
 		sum += cfg.Cells[c].Bits(u.signal.Best()) * (1 - cell.Overhead) * 1000
 	}
-	return unit.Rate(sum), nil
+	return unit.Rate(sum)
 }
 
 // makeAbsolute makes a file name absolute that is relative to dir.

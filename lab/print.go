@@ -86,7 +86,11 @@ func (n LTEStats) printNetwork(out io.Writer) {
 		if !u.Link {
 			name += " (model)"
 		}
-		fmt.Fprintf(w, "%s\t%#x\t%.1f dB\t%d\t%s\t%s\t%s\n", name, uint16(u.RNTI), u.SINR, u.Carriers, u.Waiting,
+		signal := fmt.Sprintf("%.1f dB", u.SINR)
+		if u.Recorded > 0 {
+			signal = u.Recorded.String()
+		}
+		fmt.Fprintf(w, "%s\t%#x\t%s\t%d\t%s\t%s\t%s\n", name, uint16(u.RNTI), signal, u.Carriers, u.Waiting,
 			u.Physical, u.Fair)
 	}
 	w.Flush()

@@ -150,8 +150,10 @@ func ParseTopology(b []byte, dir string) (*Topology, error) {
 		}
 	}
 	for _, d := range t.allDevices() {
-		if err := makeAbsolute(&d.Trace, dir); err != nil {
-			return nil, err
+		for _, file := range []*string{&d.Trace, &d.Recording} {
+			if err := makeAbsolute(file, dir); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return t, t.Check()

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -138,6 +139,16 @@ func TestBadTopologies(t *testing.T) {
 			"carriers [1]"},
 		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0xE000\nsignal=\"18dB\"",
 			"carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\""), "same rnti 0xe000"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nrates=[\"0s: 5Mbit/s\"]",
+			"carriers=[{prb=50}]"), "write one of signal"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nrates=[\"5Mbit/s\"]", "carriers=[{prb=50}]"),
+			"write it like \"1.5s: 20Mbit/s\""},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nrates=[\"0s: 5Mbit/s\"]\ncarriers=[0,1]",
+			"carriers=[{prb=50}, {prb=50}]"), "has one carrier"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nrates=[\"0s: 5Mbit/s\"]",
+			"carriers=[{prb=50}]\nsamples={}"), "user l: samples"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nrecording=\"nowhere\"", "carriers=[{prb=50}]"),
+			"no such file"},
 		{lteTable("", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\"\non=\"1s\""), "both on and off"},
 		{lteTable("", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\"\nrate=\"0\""), "rate \"0\""},
 		{lteTable("", "carriers=[{prb=50}]\n[lte.t.user.l]\nsignal=\"1dB\""), "a link has that name"},
@@ -222,9 +233,45 @@ off="2s"`)), dir)
 		t.Error("m is no veth")
 	}
 	// the highest rate
-	if p, err := top.peakLinkRate("l"); err != nil ||
-		math.Abs(float64(p)/((36_696*2+75_376)*1000*(1-cell.Overhead))-1) > 1e-6 {
-		t.Errorf("at most %v, %v", p, err)
+	if u, cfg, err := top.airUserOf("l"); err != nil ||
+		math.Abs(float64(peakRate(u, cfg))/((36_696*2+75_376)*1000*(1-cell.Overhead))-1) > 1e-6 {
+		t.Errorf("at most %v, %v", peakRate(u, cfg), err)
+	}
+}
+
+// TestRecordedDevice: rates and a recording take the place of the signal, also in the link's capacity.
+func TestRecordedDevice(t *testing.T) {
+	dir := t.TempDir()
+	// 23 packets in the first 100 ms and 22 in the second.
+	lines := ""
+	for i := range 45 {
+		lines += fmt.Sprintln(i * 200 / 45)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bus.down"), []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{`recording="bus.down"`, `rates=["0s: 2.76Mbit/s", "100ms: 2.64Mbit/s"]
+loop="200ms"`} {
+		top, err := ParseTopology([]byte(lteTable("delay=\"25ms\"\n[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\n"+text,
+			"carriers=[{prb=50}, {prb=25}]")), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, users, err := top.LTE["t"].buildConfig(top, "t")
+		if err != nil || len(users[0].Cells) != 1 {
+			t.Fatalf("%s: %+v, %v", text, users, err)
+		}
+		r := users[0].recording
+		if a, b := r.At(50*time.Millisecond), r.At(350*time.Millisecond); a != 2760*unit.Kbps || b != 2640*unit.Kbps {
+			t.Errorf("%s: %v, then %v", text, a, b)
+		}
+		line, err := top.newFluidLine("b", "l")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := line.lineBytesUntil(time.Second), 2.7e6/8; math.Abs(got/want-1) > 0.01 {
+			t.Errorf("%s: %v bytes in a second, want %v", text, got, want)
+		}
 	}
 }
 

@@ -73,6 +73,9 @@ type UserConfig struct {
 	// SINR returns the signal in dB at a subframe, in every cell. It is called once for each
 	// subframe, in order.
 	SINR func(number int64) float64
+	// Rate, if set, takes the place of SINR: the rate at a subframe at which the user's first cell would send packets to
+	// it alone. All its blocks are worth the same, and none carries data while the rate is below minRate.
+	Rate func(number int64) unit.Rate
 	// ErrorRate is the probability p of a wrong bit. A block of L bits is wrong with probability
 	// 1−(1−p)^L each time it is sent.
 	ErrorRate float64
@@ -139,6 +142,7 @@ type user struct {
 	fullSubframes  int        // consecutive subframes in which the active carriers left data waiting
 	spareSubframes int        // consecutive subframes in which the last carrier was not needed
 	cqi            int        // by which blocks are made in this subframe
+	recordedBits   float64    // bits of one layer of a block of full width in this subframe, of a user with Rate
 	logBitRight    float64    // log of the probability that a bit is right
 	link           adaptation // of a user that Adapts
 	busySubframes  int        // since the last change of carriers or cells
@@ -218,7 +222,11 @@ func (n *Network) Number() int64 { return n.number }
 func (n *Network) Step(out []Delivery, onSubframe func(cell.Subframe)) []Delivery {
 	clear(n.truth)
 	for i := range n.users {
-		n.users[i].chooseCQI(n.number)
+		if u := &n.users[i]; u.Rate != nil {
+			n.followRate(u)
+		} else {
+			u.chooseCQI(n.number)
+		}
 	}
 	for i := range n.cells {
 		c := &n.cells[i]

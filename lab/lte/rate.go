@@ -2,7 +2,10 @@
 
 package lte
 
-import "mpbond/pbe/lte/tbs"
+import (
+	"mpbond/base/unit"
+	"mpbond/pbe/lte/tbs"
+)
 
 // cqiThresholds are the minimum SINR in dB at which a CQI has one wrong block in ten in additive
 // noise. Simulated by Mehlführer and others, "Simulating the Long Term Evolution physical layer",
@@ -41,6 +44,23 @@ func transportBlockBits(cqi, prb int) int {
 // Bits returns the bits, with headers, that a cell of full width carries in one subframe at a SINR.
 func (c CellConfig) Bits(sinr float64) float64 {
 	return float64(c.Layers * transportBlockBits(CQI(sinr), c.PRB))
+}
+
+// minRate is the least of UserConfig.Rate that carries anything: some bits in each block of a subframe.
+const minRate = 100 * unit.Kbps
+
+// followRate makes the blocks of a user with Rate in this subframe. Their MCS is that of a block of the table that has
+// at least as many bits, if there is one.
+func (n *Network) followRate(u *user) {
+	u.cqi, u.recordedBits = 0, 0
+	rate := u.Rate(n.number)
+	if rate < minRate {
+		return
+	}
+	c := n.cells[u.Cells[0]].CellConfig
+	u.recordedBits = float64(rate) / 1000 / (1 - n.cfg.Overhead) / float64(c.Layers)
+	for u.cqi = 1; u.cqi < 15 && float64(transportBlockBits(u.cqi, c.PRB)) < u.recordedBits; u.cqi++ {
+	}
 }
 
 // retransmissionMCS returns the MCS of a retransmission without its size: 29 to 31 encode only the

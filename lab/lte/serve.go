@@ -132,8 +132,16 @@ func (r *freeBlocks) assignRest(w *demand) {
 	}
 }
 
-// grantBits returns the bits of a grant.
-func (c *carrier) grantBits(cqi, prb int) int { return transportBlockBits(cqi, prb) * c.Layers }
+// blockBits returns the bits of one block of a grant to u.
+func (c *carrier) blockBits(u *user, prb int) int {
+	if u.Rate != nil {
+		return int(u.recordedBits * float64(prb) / float64(c.PRB))
+	}
+	return transportBlockBits(u.cqi, prb)
+}
+
+// grantBits returns the bits of a grant to u.
+func (c *carrier) grantBits(u *user, prb int) int { return c.blockBits(u, prb) * c.Layers }
 
 // payloadBits returns the part of bits that carries packets.
 func (n *Network) payloadBits(bits int) int { return int(float64(bits) * (1 - n.cfg.Overhead)) }
@@ -182,12 +190,12 @@ func (n *Network) serveCellSubframe(c *carrier) {
 
 // countNeededPRB returns how many PRB carry the data of u: whole groups, at most the whole width.
 func (n *Network) countNeededPRB(c *carrier, u *user) int {
-	all := n.payloadBits(c.grantBits(u.cqi, c.PRB))
+	all := n.payloadBits(c.grantBits(u, c.PRB))
 	if u.unsentBits >= all {
 		return c.PRB
 	}
 	need := max(1, u.unsentBits*c.PRB/all)
-	for need < c.PRB && n.payloadBits(c.grantBits(u.cqi, need)) < u.unsentBits {
+	for need < c.PRB && n.payloadBits(c.grantBits(u, need)) < u.unsentBits {
 		need++
 	}
 	r := c.allCarrierBlocks()
@@ -217,7 +225,7 @@ func (c *carrier) shareEqually(wants []demand, free freeBlocks) {
 func (n *Network) shareProportionally(c *carrier, wants []demand, free freeBlocks) {
 	priority := func(w demand) float64 {
 		u, mean := &n.users[w.user], c.links[w.user].meanBits
-		p := float64(c.grantBits(u.cqi, c.PRB)) / (1 + mean)
+		p := float64(c.grantBits(u, c.PRB)) / (1 + mean)
 		if u.Weight > 0 {
 			p *= u.Weight
 		}
@@ -299,7 +307,7 @@ func (n *Network) transmitBlocks(c *carrier, i, h int) {
 			g.Blocks[k] = cell.Block{RV: 1} // disabled (36.212 section 5.3.3.1.5)
 		default:
 			if !b.pending {
-				n.fillTransportBlock(u, b, p.prb)
+				n.fillTransportBlock(c, u, b, p.prb)
 			}
 			g.Blocks[k] = n.describeBlock(b)
 			l.meanBits += float64(b.bits) / meanSubframes
@@ -314,8 +322,8 @@ func (n *Network) transmitBlocks(c *carrier, i, h int) {
 }
 
 // fillTransportBlock makes b a new block of a user's data.
-func (n *Network) fillTransportBlock(u *user, b *transportBlock, prb int) {
-	bits := transportBlockBits(u.cqi, prb)
+func (n *Network) fillTransportBlock(c *carrier, u *user, b *transportBlock, prb int) {
+	bits := c.blockBits(u, prb)
 	*b = transportBlock{bits: bits, mcs: cqiMCS[u.cqi], cqi: u.cqi, ndi: b.ndi, from: u.firstUnsent, to: u.firstUnsent}
 	room := n.payloadBits(bits)
 	for room > 0 && u.firstUnsent < u.queue.next {
@@ -438,7 +446,7 @@ func (n *Network) recordTruth(c *carrier, free int) {
 		if !u.isServedBy(c.id) {
 			continue
 		}
-		bits := float64(c.grantBits(u.cqi, c.PRB)) / float64(c.PRB)
+		bits := float64(c.grantBits(u, c.PRB)) / float64(c.PRB)
 		mine := float64(free + c.links[i].retransmittedPRB)
 		n.truth[i].Physical += max(mine-float64(others), mine/float64(with)) * bits
 		n.truth[i].Fair += float64(c.PRB) / float64(with) * bits

@@ -165,6 +165,14 @@ func Staggered(seed uint64, turn time.Duration, rtts ...time.Duration) Case {
 	return c
 }
 
+// Recorded returns the default cell with 20 MHz, whose rate is that of a recording from a time on.
+func Recorded(seed uint64, r *lte.Recording, from time.Duration) Case {
+	c := Default(seed, 1)
+	c.Network.Cells[0].PRB = 100
+	c.Network.Users[0].Rate = func(n int64) unit.Rate { return r.At(from + time.Duration(n)*ms) }
+	return c
+}
+
 // OneDevice returns a case with two flows to one device. The second starts after 2 s.
 func OneDevice(seed uint64, length, end time.Duration) Case {
 	c := Default(seed, 1)

@@ -50,38 +50,80 @@ func Place(seed, number, run uint64, has Parts) Case {
 	r := rand.New(rand.NewPCG(seed, 100+number))
 	c := Location(r.Uint64()>>8, run)
 	runSeed := c.Seed ^ run<<40
+	mean, loss := 6+16*r.Float64(), drawLoss(r)
+	if has.Blocks {
+		c.drawSignals(rand.New(rand.NewPCG(seed, 300+number)), mean, runSeed)
+	}
+	c.addParts(has, rand.New(rand.NewPCG(seed, 500+number)), runSeed, loss)
+	return c
+}
+
+// drawLoss draws the loss of a wired part.
+func drawLoss(r *rand.Rand) float64 {
+	return math.Pow(10, minLossLog+(maxLossLog-minLossLog)*r.Float64())
+}
+
+// AddParts adds parts to a case that lacks them. Its seed decides their properties.
+func (c *Case) AddParts(has Parts) {
+	r := rand.New(rand.NewPCG(c.Seed, 500))
+	c.addParts(has, r, c.Seed, drawLoss(r))
+}
+
+// addParts adds parts. r draws the wired part, and runSeed what happens in the run.
+func (c *Case) addParts(has Parts, r *rand.Rand, runSeed uint64, loss float64) {
 	c.Network.CarriersByUse = has.Carriers
-	mean, loss := 6+16*r.Float64(), math.Pow(10, minLossLog+(maxLossLog-minLossLog)*r.Float64())
 	if has.Loss {
-		c.Flows[0].Loss = loss
+		for i := range c.Flows {
+			if c.Flows[i].Rate == nil {
+				c.Flows[i].Loss = loss
+			}
+		}
 	}
 	if has.Blocks {
-		c.addBlocks(rand.New(rand.NewPCG(seed, 300+number)), mean, runSeed)
+		c.addBlocks(runSeed)
 	}
 	if has.Wire {
-		c.addWire(rand.New(rand.NewPCG(seed, 500+number)), runSeed)
+		c.addWire(r, runSeed)
 	}
 	if has.Uplink {
-		c.appendChange(func(_ *Cell, flows []Flow) { flows[0].Uplink = NewUplink(runSeed) })
+		c.appendChange(func(_ *Cell, flows []Flow) {
+			uplinks := map[int]*Uplink{}
+			for i := range flows {
+				u := c.UserOf(i)
+				if flows[i].Rate != nil || u == noUser {
+					continue
+				}
+				if uplinks[u] == nil {
+					uplinks[u] = NewUplink(runSeed + uint64(u))
+				}
+				flows[i].Uplink = uplinks[u]
+			}
+		})
 	}
 	if has.Handovers {
 		c.addHandovers(runSeed)
 	}
-	return c
 }
 
-// addBlocks makes errors follow from signals that fade, about mean for the first user, and serves few users a subframe.
-func (c *Case) addBlocks(r *rand.Rand, mean float64, runSeed uint64) {
+// drawSignals gives users other signals: of the first it wanders about mean.
+func (c *Case) drawSignals(r *rand.Rand, mean float64, runSeed uint64) {
+	for u := range c.Network.Users {
+		c.Network.Users[u].SINR = wanderingSignal(runSeed, mean)
+		if u > 0 {
+			c.Network.Users[u].SINR = SteadySignal(6 + 16*r.Float64())
+		}
+	}
+}
+
+// addBlocks makes errors follow from signals, which also fade, and serves few users a subframe.
+func (c *Case) addBlocks(runSeed uint64) {
 	n := &c.Network
 	n.Scheduler = lte.ProportionalFair
 	for i := range n.Cells {
 		n.Cells[i].Groups = true
 	}
 	for u := range n.Users {
-		level, fading := wanderingSignal(runSeed, mean), Fading(runSeed+uint64(u), 0, fadingDeviation)
-		if u > 0 {
-			level = SteadySignal(6 + 16*r.Float64())
-		}
+		level, fading := n.Users[u].SINR, Fading(runSeed+uint64(u), 0, fadingDeviation)
 		n.Users[u].Adapts = true
 		n.Users[u].SINR = func(number int64) float64 { return level(number) + fading(number) }
 	}
@@ -98,18 +140,23 @@ func (c *Case) addWire(r *rand.Rand, runSeed uint64) {
 		carries += x.Bits(15) * 1000
 	}
 	rate := unit.Rate(part * carries)
-	c.Wire = func() Link {
+	before := c.Wire
+	c.Wire = func() (l Link) {
+		l = NewWire(SteadyRate(rate), rate.Bytes(queue))
 		if isPoliced {
-			return newPolicer(rate, rate.Bytes(queue))
+			l = newPolicer(rate, rate.Bytes(queue))
 		}
-		return NewWire(SteadyRate(rate), rate.Bytes(queue))
+		if before != nil {
+			l = Chain(l, before())
+		}
+		return l
 	}
-	c.Users = nil
-	for i := range c.Flows {
-		c.Users = append(c.Users, i)
+	users := make([]int, len(c.Flows))
+	for i := range users {
+		users[i] = c.UserOf(i)
 	}
 	// Half of the time at twice the mean.
-	c.Users = append(c.Users, noUser)
+	c.Users = append(users, noUser)
 	c.Flows = append(c.Flows, Flow{DelayToLink: 10 * ms,
 		Rate: Bursts(runSeed, unit.Rate(2*crossPart*float64(rate)), 400*ms, 400*ms)})
 }
@@ -122,7 +169,11 @@ func (c *Case) addHandovers(runSeed uint64) {
 	c.appendChange(func(_ *Cell, flows []Flow) { // each run begins anew
 		r, name, extra = rand.New(rand.NewPCG(runSeed, 15)), 0x6000, 0
 		next = time.Duration(r.ExpFloat64() * float64(handoverEvery))
-		flows[0].ExtraDelay = func(time.Duration) time.Duration { return extra }
+		for i := range flows {
+			if c.UserOf(i) == 0 {
+				flows[i].ExtraDelay = func(time.Duration) time.Duration { return extra }
+			}
+		}
 	})
 	c.OnSubframe(func(x *Cell) {
 		if time.Duration(x.Number())*ms < next {
