@@ -5,7 +5,11 @@ package exp
 import (
 	"fmt"
 
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 
 	"mpbond/lab"
 )
@@ -79,6 +83,66 @@ func (c chart) drawChartLines(all palette) (linePlot, error) {
 			return p, err
 		}
 	}
+	return p, nil
+}
+
+// scatter is a plot with a point for each scheme.
+type scatter struct {
+	title string
+	axes  [2]string
+	names []string
+	at    [][2]float64
+}
+
+// makeScatters returns a plot for each cell: the means of the row's two metrics of each scheme.
+func (r Row) makeScatters(d Data) (all []scatter) {
+	if r.Scatter == nil {
+		return nil
+	}
+	x, y := r.Scatter[0], r.Scatter[1]
+	for _, c := range r.Cells {
+		s := scatter{title: c.Name, axes: [2]string{x.Name + ", " + x.Unit, y.Name + ", " + y.Unit}}
+		for _, scheme := range c.Schemes {
+			a, b := d.Values(c.Name, scheme, x), d.Values(c.Name, scheme, y)
+			if len(a) > 0 && len(b) > 0 {
+				s.names, s.at = append(s.names, scheme), append(s.at, [2]float64{meanOfValues(a), meanOfValues(b)})
+			}
+		}
+		if len(s.names) > 0 {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// drawPoints draws the plot. The horizontal axis is logarithmic: delays of schemes differ by a factor of a hundred.
+// Names are beside the points.
+func (s scatter) drawPoints(all palette) (linePlot, error) {
+	p := newEmptyPlot(s.title, s.axes[0], s.axes[1])
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	labels := plotter.XYLabels{}
+	most := 1.0
+	for i, name := range s.names {
+		at := plotter.XY{X: max(s.at[i][0], 1), Y: s.at[i][1]}
+		points, err := plotter.NewScatter(plotter.XYs{at})
+		if err != nil {
+			return p, err
+		}
+		points.Color, points.Radius, points.Shape = all.schemeColor(name), vg.Points(3), draw.CircleGlyph{}
+		p.Add(points)
+		labels.XYs, labels.Labels = append(labels.XYs, at), append(labels.Labels, name)
+		most = max(most, at.X)
+	}
+	p.X.Min, p.X.Max, p.Y.Max = 1, 5*most, 105
+	names, err := plotter.NewLabels(labels)
+	if err != nil {
+		return p, err
+	}
+	names.Offset = vg.Point{X: vg.Points(5), Y: vg.Points(-3)}
+	for i := range names.TextStyle {
+		names.TextStyle[i].Font = font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, 8)
+	}
+	p.Add(names)
 	return p, nil
 }
 

@@ -48,6 +48,7 @@ type reportFigures struct {
 	timelines []timeline
 	spreads   []distribution
 	charts    []chart
+	scatters  []scatter
 }
 
 // Caution returns a warning for a verdict that rests on too few transfers: on the short form, or on
@@ -147,7 +148,8 @@ func Evaluate(row Row, rec Record) Evaluation {
 		Stamp:      rec.Stamp, Rerun: rec.rerunCommand(), VerdictLine: row.VerdictLine(d), Worse: []string{},
 		NotSurelyFaster: row.NotSurelyFaster(d)}
 	shown := row.chooseShownCell(d)
-	e.figures = reportFigures{shown, row.medianTimelines(d, shown), row.distributions(d), row.makeCharts(d)}
+	e.figures = reportFigures{shown, row.medianTimelines(d, shown), row.distributions(d), row.makeCharts(d),
+		row.makeScatters(d)}
 	e.Energies = row.energyLines(d, shown)
 	if compared := row.comparedMetrics(); len(compared) > 1 {
 		e.secondMetric = compared[1].Name

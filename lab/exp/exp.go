@@ -49,6 +49,8 @@ type Row struct {
 	Judged       string
 	Places       bool
 	CDFs, Series []string
+	// Scatter are the metrics of the axes of charts with a point for each scheme, one chart for each cell; nil: none.
+	Scatter *[2]Metric
 	// For rows of the bench. IsClaim says that points are claims of mpbond and not published.
 	// tables returns the row's own tables.
 	IsClaim bool
@@ -120,6 +122,10 @@ type Cell struct {
 	// Flows makes a network with one link for bulk flows, which run for Length. Schemes are
 	// controllers.
 	Flows func(seed uint64) *lab.Topology
+	// complete sets Model or Flows from recordings in a directory, if set. needsTraces says that the cell runs only if
+	// the user names one.
+	complete    func(c *Cell, dir string) error
+	needsTraces bool
 	// Model is set if transfers are computed in virtual time.
 	Model *model
 	// Compute computes the figures of a repetition instead of a transfer, if set.
@@ -250,63 +256,9 @@ func PublishedRows(set radio.Set) (all []Row) {
 	return slices.Concat(all, phoneRows(set), []Row{rowS9Counts(set), rowS10Browser(set), rowS11HoldOut(set),
 		rowS12Forecasts(set), rowH0Handoffs(), rowH1SmallFiles(), rowH2MeanRates(), rowH3Handshakes(), rowH4Balance(),
 		rowH5Held(), rowH6Detection(), rowH7Forecasts(), rowH8Drives(), rowH9WrongHints(), rowP14Cells(set),
-		rowP15Parts(set)})
-}
-
-// Names of groups of rows: the published ones, those of the bench, of random networks, of smartphones, of high-speed
-// rails, and of PBE-CC in cells as they are.
-const (
-	AllRows    = "all"
-	BenchRows  = "bench"
-	RandomRows = "networks"
-	PhoneRows  = "phones"
-	RailRows   = "rails"
-	CellRows   = "cells"
-)
-
-// groupNames returns the names of the groups that have the row.
-func (r Row) groupNames() []string {
-	switch {
-	case r.Study != "" && r.isUnpublished:
-		return []string{r.Study}
-	case r.Study != "":
-		return []string{AllRows, r.Study}
-	case r.IsNetwork:
-		return []string{RandomRows}
-	case r.IsClaim:
-		return []string{BenchRows}
-	}
-	return []string{AllRows}
-}
-
-// SelectRows returns the rows with these IDs or group names, each once, in the order of the
-// arguments.
-func SelectRows(rows []Row, ids ...string) (some []Row, err error) {
-	for _, id := range ids {
-		found := false
-		for _, r := range rows {
-			if r.ID != id && !slices.Contains(r.groupNames(), id) {
-				continue
-			}
-			found = true
-			if !slices.ContainsFunc(some, func(s Row) bool { return s.ID == r.ID }) {
-				some = append(some, r)
-			}
-		}
-		if !found {
-			return nil, fmt.Errorf("no row %q (there are %s)", id, strings.Join(RowIDs(rows), ", "))
-		}
-	}
-	return some, nil
-}
-
-// RowIDs returns the group names and the IDs of rows.
-func RowIDs(rows []Row) []string {
-	ids := []string{AllRows, BenchRows, RandomRows, PhoneRows, RailRows, CellRows}
-	for _, r := range rows {
-		ids = append(ids, r.ID)
-	}
-	return ids
+		rowP15Parts(set), rowP16Recordings(set), rowP2Distributions(set).inCellsAsTheyAre(),
+		rowP3Walk(set).inCellsAsTheyAre(), rowP5TwoFlows(set).inCellsAsTheyAre(), rowP8MixedFairness(set).inCellsAsTheyAre(),
+		rowP10Ablations(set).inCellsAsTheyAre(), rowP17LongFlows(set)})
 }
 
 // Experiments returns the experiments of a row, one for each cell, named after the cell.
@@ -315,8 +267,14 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 	traced := o.Traces != "" && slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.FromRecordings != nil })
 	for _, c := range r.Cells {
 		reps := c.repetitions(o)
-		if reps == 0 || (c.FromRecordings != nil) != traced || !strings.Contains(c.Name, o.Only) {
+		if reps == 0 || (c.FromRecordings != nil) != traced || !strings.Contains(c.Name, o.Only) ||
+			c.needsTraces && o.Traces == "" {
 			continue
+		}
+		if c.complete != nil {
+			if err := c.complete(&c, o.Traces); err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
+			}
 		}
 		e, err := r.newExperiment(c, reps, o)
 		if err != nil {

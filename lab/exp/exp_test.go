@@ -32,7 +32,7 @@ func newData(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 		for rep := range reps {
 			for _, s := range c.Schemes {
 				t := seconds(c.Name, s) * (1 + 0.001*float64(rep))
-				if c.Model != nil || c.Flows != nil || c.Compute != nil {
+				if c.Model != nil || c.Flows != nil || c.Compute != nil || c.complete != nil {
 					d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Seconds: t,
 						Virtual: newVirtualResult(r, t)})
 					continue

@@ -4,6 +4,7 @@ package exp
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,62 @@ type ListCell struct {
 	Schemes   []string `json:"schemes"`
 	Transfers int      `json:"transfers"`
 	Seconds   float64  `json:"seconds"` // estimated time if it runs alone
+}
+
+// Names of groups of rows: the published ones, those of the bench, of random networks, of smartphones, of high-speed
+// rails, and of PBE-CC in cells as they are.
+const (
+	AllRows    = "all"
+	BenchRows  = "bench"
+	RandomRows = "networks"
+	PhoneRows  = "phones"
+	RailRows   = "rails"
+	CellRows   = "cells"
+)
+
+// groupNames returns the names of the groups that have the row.
+func (r Row) groupNames() []string {
+	switch {
+	case r.Study != "" && r.isUnpublished:
+		return []string{r.Study}
+	case r.Study != "":
+		return []string{AllRows, r.Study}
+	case r.IsNetwork:
+		return []string{RandomRows}
+	case r.IsClaim:
+		return []string{BenchRows}
+	}
+	return []string{AllRows}
+}
+
+// SelectRows returns the rows with these IDs or group names, each once, in the order of the
+// arguments.
+func SelectRows(rows []Row, ids ...string) (some []Row, err error) {
+	for _, id := range ids {
+		found := false
+		for _, r := range rows {
+			if r.ID != id && !slices.Contains(r.groupNames(), id) {
+				continue
+			}
+			found = true
+			if !slices.ContainsFunc(some, func(s Row) bool { return s.ID == r.ID }) {
+				some = append(some, r)
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("no row %q (there are %s)", id, strings.Join(RowIDs(rows), ", "))
+		}
+	}
+	return some, nil
+}
+
+// RowIDs returns the group names and the IDs of rows.
+func RowIDs(rows []Row) []string {
+	ids := []string{AllRows, BenchRows, RandomRows, PhoneRows, RailRows, CellRows}
+	for _, r := range rows {
+		ids = append(ids, r.ID)
+	}
+	return ids
 }
 
 // List lists rows, then the groups of rows.

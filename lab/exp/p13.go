@@ -45,12 +45,8 @@ func rowP13Long(radio.Set) Row {
 			return c
 		}, instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
 			return func(o virtual.Outcome) map[string]float64 {
-				f, late := o.Flows[0], 0.0
-				propagation := c.Flows[0].DelayToLink + c.Flows[0].DelayFromLink
-				for m := time.Duration(0); m < c.Length; m += time.Minute {
-					late = max(late, floatMilliseconds(f.Delay(m, m+time.Minute, 0.95)-propagation))
-				}
-				return map[string]float64{worst.Name: late,
+				f := o.Flows[0]
+				return map[string]float64{worst.Name: worstMinute(f, c),
 					shareFigure: 100 * float64(f.Rate(0, c.Length)) / float64(c.Share(0))}
 			}
 		}})
@@ -68,4 +64,41 @@ func rowP13Long(radio.Set) Row {
 				IsLimit: true}))
 	}
 	return r
+}
+
+// longPlaces is the number of places of p17: each repetition is another one.
+const longPlaces = 8
+
+// rowP17LongFlows returns row p17: flows of five minutes in cells as they are.
+func rowP17LongFlows(radio.Set) Row {
+	r := commonPBERow("p17", "Five minutes in cells as they are", "none: ours", fmt.Sprintf("Places of p14, another one "+
+		"in each repetition, %v.", longLength))
+	r.Study, r.isUnpublished = CellRows, true
+	worst := modelMetric("delay over propagation, p95 of the worst minute", "ms", false)
+	worst.alsoCompared = true
+	r.Metrics = []Metric{Rate, worst, DelayP95, Lost, DrainTime}
+	c := pbeModelCell("places", &model{makeCase: func(seed uint64) virtual.Case {
+		c := virtual.Place(seed/1000, seed%1000%longPlaces, 1, virtual.AllParts)
+		c.Length = longLength
+		return c
+	}, instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
+		return func(o virtual.Outcome) map[string]float64 {
+			return map[string]float64{worst.Name: worstMinute(o.Flows[0], c)}
+		}
+	}})
+	c.Schemes, c.Reps, c.Quick = []string{pbe, "bbr", "cubic", "copa"}, longPlaces, 1
+	r.Cells = []Cell{c}
+	p := r.factorPoint([]string{c.Name}, "bbr", Rate, 0.98, "0.98 (required)")
+	p.Aim, p.IsLimit = AimAtLeast, true
+	r.Points = []Point{p, r.fractionPoint([]string{c.Name}, "bbr", worst, 1, "shorter (required)")}
+	return r
+}
+
+// worstMinute returns the p95 of the delay over propagation in the worst minute of the first flow, in ms.
+func worstMinute(f virtual.Result, c *virtual.Case) (late float64) {
+	propagation := c.Flows[0].DelayToLink + c.Flows[0].DelayFromLink
+	for m := time.Duration(0); m < c.Length; m += time.Minute {
+		late = max(late, floatMilliseconds(f.Delay(m, m+time.Minute, 0.95)-propagation))
+	}
+	return late
 }

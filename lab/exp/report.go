@@ -169,6 +169,11 @@ func writeDetails(b *strings.Builder, e Evaluation, colors palette) error {
 			return err
 		}
 	}
+	for _, s := range e.figures.scatters {
+		if err := add(s.drawPoints(colors)); err != nil {
+			return err
+		}
+	}
 	for _, c := range e.figures.charts {
 		if err := add(c.drawChartLines(colors)); err != nil {
 			return err

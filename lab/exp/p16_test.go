@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exp
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mpbond/lab"
+	"mpbond/lab/radio"
+)
+
+// TestRecordedCells: p16 has the hold-outs always, and the recordings of papers with a directory of them. Each is there
+// twice, computed and with real packets, with the same rates.
+func TestRecordedCells(t *testing.T) {
+	dir := t.TempDir()
+	for _, x := range listRecordedCells() {
+		if x.file == "" {
+			continue
+		}
+		name := filepath.Join(dir, x.file)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		lines := "" // 12 Mbit/s
+		for ms := range 1000 {
+			lines += fmt.Sprintln(ms)
+		}
+		if err := os.WriteFile(name, []byte(lines), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := rowP16Recordings(radio.Sets[0])
+	for _, o := range []Options{{Seed: 1}, {Seed: 1, Traces: dir}} {
+		all, err := r.Experiments(o)
+		want := 10
+		if o.Traces != "" {
+			want = 20
+		}
+		if err != nil || len(all) != want {
+			t.Fatalf("%+v: %d cells, %v", o, len(all), err)
+		}
+		real := 0
+		for _, e := range all {
+			if !e.IsVirtual() {
+				real++
+			}
+		}
+		if real != want/2 {
+			t.Errorf("%+v: %d cells with real packets", o, real)
+		}
+	}
+	for _, x := range listRecordedCells()[recordedNamed:] {
+		p, err := x.load("")
+		if err != nil || len(p.Rates) < 120 {
+			t.Errorf("%s: %d rates, %v", x.name, len(p.Rates), err)
+		}
+		top := recordedNetwork(1, p)
+		if err := top.Check(); err != nil {
+			t.Errorf("%s: %v", x.name, err)
+		}
+		if n := len(top.Link[p12Link].LTE.Rates); n != 80 {
+			t.Errorf("%s: %d rates", x.name, n)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, listRecordedCells()[0].file)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Experiments(Options{Traces: dir}); err == nil || !strings.Contains(err.Error(), "taxi") {
+		t.Errorf("a recording is missing: %v", err)
+	}
+}
+
+// TestScatter: a chart has the means of each scheme in a cell.
+func TestScatter(t *testing.T) {
+	r := rowP16Recordings(radio.Sets[0])
+	cell := r.Cells[0]
+	d := Data{}
+	for i, s := range cell.Schemes {
+		for rep := range 2 {
+			d[cell.Name] = append(d[cell.Name], lab.Result{Scheme: s, Rep: rep, Seconds: 20, SHA: true,
+				Virtual: &lab.VirtualResult{Flows: []lab.Flow{{P95: float64(30 + 10*i + rep), Propagation: 25}},
+					Figures: map[string]float64{usedFigure: float64(90 + rep)}}})
+		}
+	}
+	all := r.makeScatters(d)
+	if len(all) != 1 || len(all[0].names) != len(cell.Schemes) || all[0].at[1] != [2]float64{15.5, 90.5} {
+		t.Fatalf("%+v", all)
+	}
+	p, err := all[0].drawPoints(palette(cell.Schemes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := p.writeFigure(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range cell.Schemes {
+		if !strings.Contains(b.String(), ">"+s+"<") {
+			t.Errorf("the chart does not name %s", s)
+		}
+	}
+}
