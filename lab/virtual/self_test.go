@@ -80,10 +80,12 @@ var renamedCases = []struct {
 }
 
 // TestRenaming: a network gives a device another RNTI. The monitor notices it, and finds the new one by what
-// arrives within 0.3 s. The rate stays within 10 % of that without the change.
+// arrives, 19 times of 20 within 0.3 s, and always within 0.4 s: two devices that get the same blocks are told apart
+// by chance, by the errors of blocks. The rate stays within 10 % of that without the change.
 func TestRenaming(t *testing.T) {
 	for _, x := range renamedCases {
-		for seed := uint64(1); seed <= uint64(max(*seedsFlag, 4)); seed++ {
+		seeds, late := max(*seedsFlag, 20), 0
+		for seed := uint64(1); seed <= uint64(seeds); seed++ {
 			c := x.make(seed)
 			r := runRenaming(c, x.users, true)
 			c.Length = 6 * sec
@@ -97,12 +99,18 @@ func TestRenaming(t *testing.T) {
 			if r.wrong {
 				t.Errorf("%s, seed %d: another device's RNTI was taken", x.name, seed)
 			}
-			if r.found == 0 || r.found > 300*ms {
-				t.Errorf("%s, seed %d: found after %v, want at most 300ms", x.name, seed, r.found)
+			if r.found == 0 || r.found > 400*ms {
+				t.Errorf("%s, seed %d: found after %v, want at most 400ms", x.name, seed, r.found)
+			}
+			if r.found > 300*ms {
+				late++
 			}
 			if part < 0.9 {
 				t.Errorf("%s, seed %d: %.3f of the usual rate, want 0.9", x.name, seed, part)
 			}
+		}
+		if 20*late > seeds {
+			t.Errorf("%s: %d of %d found after 300ms, want one of 20 at most", x.name, late, seeds)
 		}
 	}
 }

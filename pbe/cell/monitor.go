@@ -31,12 +31,13 @@ const (
 const ownRateMemory = 4000
 
 // rateChange is the relative change of R_w that shows another signal: steps of CQI are larger, and differences that
-// follow from the sizes of grants are smaller (36.213 tables 7.1.7.2.1-1 and 7.2.3-1).
+// follow from the sizes of all but the smallest grants are less (36.213 tables 7.1.7.2.1-1 and 7.2.3-1).
 const rateChange = 0.05
 
-// awaySubframes is the time without a grant in any cell after which a device was out of reach, as in a handover or
-// behind a bridge. What comes then was in a queue of the cell if the device at once gets all there is.
-const awaySubframes = 20
+// outageSubframes is the time without a grant in any cell after which a device was out of reach, as in a handover or
+// behind a bridge, if the cell had room for it. What comes then was in a queue of the cell if the device at once gets
+// all there is.
+const outageSubframes = 20
 
 // fullThreshold is the part of the possible capacity from which on a device has all of it.
 // Retransmitted blocks leave some of their subframe idle, a few percent of all.
@@ -140,7 +141,7 @@ func (m *Monitor) AddCell(c ID, self RNTI, p float64) bool {
 // SetSelf sets the device's RNTI in all cells, as each connection to the network gives a new one
 // (one RNTI for all cells of a device, 36.300 section 8.1). The state of other users stays.
 func (m *Monitor) SetSelf(self RNTI) {
-	m.self = self
+	m.self, m.lastOwn = self, 0
 	m.check.startAnew()
 	for _, o := range m.cells {
 		if o != nil {
@@ -202,12 +203,12 @@ func (m *Monitor) Add(r *Row) {
 	}
 }
 
-// noteGrant notes a row with a grant to this device, after which it was out of reach if it had none for long.
+// noteGrant notes a row with a grant to this device, which ends an outage if there was none for long.
 func (m *Monitor) noteGrant(number int64) {
-	if m.lastOwn > 0 && number-m.lastOwn > awaySubframes {
+	if m.lastOwn > 0 && number-m.lastOwn > outageSubframes {
 		for _, o := range m.cells {
 			if o != nil {
-				o.window.markAway(m.lastOwn)
+				o.window.noteOutageEnd(m.lastOwn)
 			}
 		}
 	}
@@ -259,7 +260,8 @@ func (o *cellState) estimateBitsPerPRB(f Usage, now int64) float64 {
 // Estimate returns the capacity as of the last row.
 func (m *Monitor) Estimate() Estimate {
 	e := Estimate{Number: m.last, Activated: m.activated, SelfStale: m.check.isStale()}
-	var fair, physical, transport, fairTransport, had, could float64
+	var fair, physical, transport, fairTransport float64
+	var long, since fullness
 	for c, o := range m.cells {
 		if o == nil {
 			continue
@@ -284,11 +286,11 @@ func (m *Monitor) Estimate() Estimate {
 		cf := f.Rate * f.PRB / n
 		even := max(f.OwnPRB, f.EvenPRB)
 		if f.Users > 1 && f.IdlePRB < maxBusyIdle*f.PRB && f.OwnPRB <= f.EvenPRB+sureErrors*f.OwnError {
-			even = min(f.EvenPRB, f.LongEvenPRB+f.LongIdlePRB/n) // what it got above is chance
+			even = min(f.EvenPRB, f.Long.Even+f.Long.Idle/n) // what it got above is chance
 		}
 		cp := f.Rate * (even + f.IdlePRB/n)
-		had += f.Rate * (f.LongOwnPRB + sureErrors*f.LongError)
-		could += f.Rate * (max(f.LongOwnPRB, f.LongEvenPRB) + f.LongIdlePRB/n)
+		long.addPart(f.Rate, f.Long, n)
+		since.addPart(f.Rate, f.SinceOutage, n)
 		if m.Strict {
 			cp = f.Rate * (f.OwnPRB + f.IdlePRB/n)
 		}
@@ -297,12 +299,24 @@ func (m *Monitor) Estimate() Estimate {
 		transport += o.table.Transport(cp)
 		fairTransport += o.table.Transport(cf)
 	}
-	e.Full = had > fullThreshold*could && !m.Strict
+	e.Full = (long.isFull() || since.isFull()) && !m.Strict
 	e.Fair, e.Physical, e.Transport, e.FairTransport = rateFromSubframe(fair), rateFromSubframe(physical),
 		rateFromSubframe(transport),
 		rateFromSubframe(fairTransport)
 	return e
 }
+
+// fullness compares what a device had with what it could have had, in bits a subframe of all its cells.
+type fullness struct{ had, could float64 }
+
+// addPart adds its part of a cell with n users at a rate. What it had may be as much more as is sure.
+func (x *fullness) addPart(rate float64, p PartOfCell, n float64) {
+	x.had += rate * (p.Own + sureErrors*p.Error)
+	x.could += rate * (max(p.Own, p.Even) + p.Idle/n)
+}
+
+// isFull reports whether it had nearly all.
+func (x *fullness) isFull() bool { return x.had > fullThreshold*x.could }
 
 // rateFromSubframe converts bits per subframe into bits per second.
 func rateFromSubframe(bits float64) unit.Rate { return unit.Rate(math.Round(bits * 1000)) }

@@ -97,15 +97,13 @@ type slot struct {
 	number int64
 	shares []share
 	idle   uint16
-	// away marks a subframe in which the device was out of reach, most likely: what was idle in it is no part of
-	// longIdle.
-	away bool
 }
 
 // userSums are the sums of one user.
 type userSums struct {
 	window  usageSum // within the window
 	active  usageSum // of all slots
+	since   int      // PRB since the last outage, while partSinceOutage runs
 	lastNum int64    // number of its last subframe
 }
 
@@ -121,8 +119,10 @@ type Window struct {
 	older int // how many of the oldest slots are before the window
 	users map[RNTI]*userSums
 	idle  int
-	// longIdle is the same over all slots but those away. awayIdle is that of slots away within the window.
-	longIdle, awayIdle int
+	// longIdle is the same over all slots.
+	longIdle int
+	// outageEnd is the first subframe after the last outage of the device, 0 if there was none.
+	outageEnd int64
 	// others and parts are scratch space of Usage.
 	others []otherUser
 	parts  []int
@@ -155,7 +155,7 @@ func NewWindow(self RNTI) *Window {
 // changeSelf sets the RNTI of this device.
 func (w *Window) changeSelf(self RNTI) {
 	if self != w.self {
-		w.self, w.lastNDI = self, [maxHARQ][2]ndiRecord{}
+		w.self, w.lastNDI, w.outageEnd = self, [maxHARQ][2]ndiRecord{}, 0
 	}
 }
 
@@ -166,7 +166,7 @@ func (w *Window) Add(s Subframe, length int) {
 		for w.n > 0 {
 			w.dropOldestSubframe()
 		}
-		w.lastNDI = [maxHARQ][2]ndiRecord{}
+		w.lastNDI, w.outageEnd = [maxHARQ][2]ndiRecord{}, 0
 	}
 	length = min(max(length, 1), MaxWindow)
 	w.last, w.prb = s.Number, s.PRB
@@ -176,7 +176,7 @@ func (w *Window) Add(s Subframe, length int) {
 	}
 	t := &w.slots[(w.head+w.n)%len(w.slots)]
 	w.n++
-	t.number, t.shares, t.away = s.Number, t.shares[:0], false
+	t.number, t.shares = s.Number, t.shares[:0]
 	used := 0
 	for _, g := range s.Grants {
 		if g.IsUplink() {
@@ -261,9 +261,6 @@ func (w *Window) leaveOldestSubframe() {
 		w.users[h.user].window.addSignedUsage(h, -1)
 	}
 	w.idle -= int(t.idle)
-	if t.away {
-		w.awayIdle -= int(t.idle)
-	}
 	w.older++
 }
 
@@ -279,30 +276,35 @@ func (w *Window) dropOldestSubframe() {
 			delete(w.users, h.user)
 		}
 	}
-	if t := &w.slots[w.head]; !t.away {
-		w.longIdle -= int(t.idle)
-	}
+	w.longIdle -= int(w.slots[w.head].idle)
 	w.head = (w.head + 1) % len(w.slots)
 	w.n, w.older = w.n-1, w.older-1
 }
 
-// markAway marks the slots after the subframe from, except the newest one: until then the device had no grant.
-func (w *Window) markAway(from int64) {
+// noteOutageEnd notes that the device had grants until the subframe from, and again in the newest one. It was out of
+// reach in between if the cell had room for it: at least half of the blocks were idle. Else it had to wait for others.
+func (w *Window) noteOutageEnd(from int64) {
+	idle, all := 0, 0
 	for i := w.n - 2; i >= 0; i-- {
 		t := &w.slots[(w.head+i)%len(w.slots)]
-		if t.number <= from || t.away {
-			return
+		if t.number <= from {
+			break
 		}
-		t.away = true
-		w.longIdle -= int(t.idle)
-		if i >= w.older {
-			w.awayIdle += int(t.idle)
-		}
+		idle, all = idle+int(t.idle), all+int(w.prb)
+	}
+	if 2*idle >= all {
+		w.outageEnd = w.last
 	}
 }
 
 // received returns the number of subframes of the window.
 func (w *Window) received() int { return w.n - w.older }
+
+// PartOfCell is what a device had of a cell, and could have had, in PRB a subframe.
+type PartOfCell struct {
+	Own, Even, Idle float64 // as in Usage
+	Error           float64 // standard error of Own
+}
 
 // Usage has the inputs for the capacity of one cell, each a mean over the received subframes of the
 // window.
@@ -318,10 +320,10 @@ type Usage struct {
 	// OwnError is the standard error of OwnPRB as a mean of a longer time: schedulers that prefer users while their
 	// signal is good serve them by fits and starts.
 	OwnError float64
-	// LongOwnPRB, LongEvenPRB, LongIdlePRB and LongError are the same over the last activeWindow subframes, or the
-	// window if that is longer. Until the device has had grants for so long they are those of the window.
-	// LongIdlePRB counts nothing as idle while the device was out of reach.
-	LongOwnPRB, LongEvenPRB, LongIdlePRB, LongError float64
+	// Long has the means over the last activeWindow subframes, or the window if that is longer. Until the device has had
+	// grants for so long they are those of the window. SinceOutage has those since the last outage of the device if that
+	// was within them; else it is the same as Long.
+	Long, SinceOutage PartOfCell
 	// Users counts the users that share the cell, including this device (N, at least 1).
 	Users int
 	// AllUsers counts all users with a downlink grant.
@@ -384,11 +386,24 @@ func (w *Window) addLongMeans(f *Usage, others []otherUser) {
 		left = own.active.prb
 	}
 	w.parts = parts
-	f.LongOwnPRB, f.LongEvenPRB = float64(left)/all, evenShareLevel(left, parts)/all
-	f.LongIdlePRB = float64(w.longIdle) / all
-	first := w.firstOwnSlot()
-	var sum, squares, bins float64
-	for from := first; from+binSubframes <= w.n; from += binSubframes {
+	deviation, bins := w.deviationOfOwn(f.OwnPRB)
+	f.OwnError = deviation / math.Sqrt(max(float64(w.received())/binSubframes, 1))
+	f.Long = PartOfCell{float64(left) / all, evenShareLevel(left, parts) / all, float64(w.longIdle) / all,
+		deviation / math.Sqrt(max(bins, 1))}
+	if w.firstOwnSlot() >= beginBins*binSubframes {
+		f.Long = PartOfCell{f.OwnPRB, f.EvenPRB, f.IdlePRB, f.OwnError}
+	}
+	f.SinceOutage = f.Long
+	if w.outageEnd > w.slots[w.head].number {
+		f.SinceOutage = w.partSinceOutage(others)
+	}
+}
+
+// deviationOfOwn returns the standard deviation of the device's part in bins of binSubframes since its first grant, and
+// the number of bins. Without two of them it returns own: nothing is known.
+func (w *Window) deviationOfOwn(own float64) (deviation, bins float64) {
+	var sum, squares float64
+	for from := w.firstOwnSlot(); from+binSubframes <= w.n; from += binSubframes {
 		prb := 0.0
 		for i := range binSubframes {
 			prb += float64(w.ownPRBIn(from + i))
@@ -396,16 +411,38 @@ func (w *Window) addLongMeans(f *Usage, others []otherUser) {
 		prb /= binSubframes
 		sum, squares, bins = sum+prb, squares+prb*prb, bins+1
 	}
-	deviation := f.OwnPRB // nothing is known
-	if bins > 1 {
-		deviation = math.Sqrt(max(squares-sum*sum/bins, 0) / (bins - 1))
+	if bins < 2 {
+		return own, bins
 	}
-	f.LongError = deviation / math.Sqrt(max(bins, 1))
-	f.OwnError = deviation / math.Sqrt(max(float64(w.received())/binSubframes, 1))
-	if first >= beginBins*binSubframes {
-		f.LongOwnPRB, f.LongEvenPRB, f.LongError = f.OwnPRB, f.EvenPRB, f.OwnError
-		f.LongIdlePRB = float64(w.idle-w.awayIdle) / float64(w.received())
+	return math.Sqrt(max(squares-sum*sum/bins, 0) / (bins - 1)), bins
+}
+
+// partSinceOutage returns the means since the last outage. The error counts as 0: what comes then must fill the cell.
+func (w *Window) partSinceOutage(others []otherUser) PartOfCell {
+	for _, u := range w.users {
+		u.since = 0
 	}
+	idle, n := 0, 0.0
+	for i := w.n - 1; i >= 0; i-- {
+		t := &w.slots[(w.head+i)%len(w.slots)]
+		if t.number < w.outageEnd {
+			break
+		}
+		idle, n = idle+int(t.idle), n+1
+		for _, h := range t.shares {
+			w.users[h.user].since += int(h.prb)
+		}
+	}
+	parts, left := w.parts[:0], 0
+	for _, o := range others {
+		parts = append(parts, o.sums.since)
+	}
+	if own := w.users[w.self]; own != nil {
+		left = own.since
+	}
+	w.parts = parts
+	n = max(n, 1)
+	return PartOfCell{Own: float64(left) / n, Even: evenShareLevel(left, parts) / n, Idle: float64(idle) / n}
 }
 
 // ownPRBIn returns the blocks of this device in a slot, counted from the oldest.
@@ -527,8 +564,11 @@ func (w *Window) ownBitsPerPRB() float64 {
 // at least half as many a subframe as in the window, because those of small grants have fewer bits. Grants with a
 // retransmission have fewer too, where the other block is missing: they do not count.
 func (w *Window) recentBitsPerPRB() float64 {
+	if w.received() <= rateSubframes {
+		return 0 // the window is as recent
+	}
 	var own usageSum
-	for i := w.n - 1; i >= 0; i-- {
+	for i := w.n - 1; i >= w.older; i-- {
 		t := &w.slots[(w.head+i)%len(w.slots)]
 		if t.number <= w.last-rateSubframes {
 			break

@@ -33,10 +33,10 @@ func TestLongSums(t *testing.T) {
 			sumOwn, sumIdle = sumOwn+own[i], sumIdle+idle[i]
 		}
 		f := w.Usage(FilterByShare)
-		checkNear(t, "P_a of 200 subframes", f.LongOwnPRB, sumOwn/activeWindow, 1e-9)
-		checkNear(t, "P_idle of 200 subframes", f.LongIdlePRB, sumIdle/activeWindow, 1e-9)
-		if f.LongError < 5 || f.LongError > 20 || f.OwnError < 1.5*f.LongError {
-			t.Errorf("errors %.1f of 200 subframes, %.1f of the window", f.LongError, f.OwnError)
+		checkNear(t, "P_a of 200 subframes", f.Long.Own, sumOwn/activeWindow, 1e-9)
+		checkNear(t, "P_idle of 200 subframes", f.Long.Idle, sumIdle/activeWindow, 1e-9)
+		if f.Long.Error < 5 || f.Long.Error > 20 || f.OwnError < 1.5*f.Long.Error {
+			t.Errorf("errors %.1f of 200 subframes, %.1f of the window", f.Long.Error, f.OwnError)
 		}
 	}
 }
