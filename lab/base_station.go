@@ -83,6 +83,12 @@ func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*b
 	}
 	for i, u := range users {
 		cfg.Users[i].SINR = func(number int64) float64 { return u.signal.At(s.timeSinceStart(number)) }
+		if n.Detailed {
+			fading := lte.NewFading(cfg.Seed+uint64(i)<<32, lte.FadingDeviation)
+			cfg.Users[i].SINR = func(number int64) float64 {
+				return u.signal.At(s.timeSinceStart(number)) + fading.Next()
+			}
+		}
 		if r := u.recording; r != nil {
 			cfg.Users[i].Rate = func(number int64) unit.Rate { return r.At(s.timeSinceStart(number)) }
 		}
@@ -93,6 +99,9 @@ func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*b
 			if u.isLink && l.name == u.name {
 				m.link = l
 				l.station, l.user = s, i
+				if n.Detailed {
+					l.grants = &grantQueue{uplink: lte.NewUplink(cfg.Seed + uint64(i)<<32)}
+				}
 			}
 		}
 		s.members = append(s.members, m)
@@ -277,7 +286,8 @@ func (s *baseStation) readLTEStats() LTEStats {
 		v := LTEUserStats{Name: m.name, RNTI: m.rnti, Link: m.link != nil, Carriers: t.Carriers, Waiting: t.Waiting,
 			Delivered: t.Delivered, Physical: ratePerSecond(t.Physical), Fair: ratePerSecond(t.Fair)}
 		if r := s.recordings[u]; r != nil {
-			v.Recorded = r.At(at)
+			now := r.At(at)
+			v.Recorded = &now
 		} else {
 			v.SINR = s.signals[u].At(at)
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mpbond/base/unit"
+	"mpbond/lab/lte"
 	"mpbond/lab/shaper"
 )
 
@@ -43,6 +44,20 @@ type emulatedLink struct {
 	// nil.
 	station *baseStation
 	user    int
+	// grants holds packets behind the Uplink line until the device may send; nil: they need no grant.
+	grants *grantQueue
+}
+
+// grantQueue holds packets of an uplink until they are granted blocks.
+type grantQueue struct {
+	uplink *lte.Uplink
+	held   []heldPacket // in order
+}
+
+// heldPacket is a packet that leaves at a time.
+type heldPacket struct {
+	packet shaper.Packet
+	at     time.Duration
 }
 
 // packetTap sees packets as a capture at one end of a link would. Implementations must not keep
@@ -251,11 +266,32 @@ func (e *emulator) deliverDue() (next time.Duration, wait bool) {
 				if !ok {
 					continue // the line changed, and so did its Due
 				}
+				if l.grants != nil && Direction(end) == Uplink {
+					l.grants.held = append(l.grants.held, heldPacket{p, l.grants.uplink.NextGrant(due)})
+					continue
+				}
 				e.deliverToReceiver(l, Direction(end), p, due)
 			}
 		}
+		if at, ok := e.deliverGranted(l); ok && (!wait || at < next) {
+			next, wait = at, true
+		}
 	}
 	return next, wait
+}
+
+// deliverGranted delivers what has been granted blocks. It returns when the next packet of the link's grantQueue is
+// due, if there is one.
+func (e *emulator) deliverGranted(l *emulatedLink) (next time.Duration, ok bool) {
+	for l.grants != nil && len(l.grants.held) > 0 {
+		h := l.grants.held[0]
+		if h.at > e.emulatorTime() {
+			return h.at, true
+		}
+		l.grants.held = l.grants.held[1:]
+		e.deliverToReceiver(l, Uplink, h.packet, h.at)
+	}
+	return 0, false
 }
 
 // deliverToReceiver delivers a packet to its receiver. due is its ideal time of arrival.

@@ -132,7 +132,8 @@ func (f FlowResult) lastPhaseResult(scheme string, rep int) Result {
 	r.Seconds = p.To - p.From
 	r.Bytes = p.Rate.Bytes(time.Duration(r.Seconds * float64(time.Second)))
 	r.Virtual = &VirtualResult{Flows: []Flow{{Controller: scheme, Rate: float64(p.Rate) / 1e6, Bytes: r.Bytes,
-		P50: ms(p.Delay.P50), P95: ms(p.Delay.P95), Propagation: ms(f.Propagation)}},
+		P50: ms(p.Delay.P50), P95: ms(p.Delay.P95), Propagation: ms(f.Propagation),
+		Lost: 100 * float64(p.Drops+p.Losses) / float64(max(p.Packets+p.Drops+p.Losses, 1))}},
 		Figures: map[string]float64{UsedFigure: 100 * p.Used}}
 	return r
 }

@@ -40,6 +40,8 @@ type FlowSpec struct {
 	Together bool
 	// Tries is how often a disturbed repetition is made; 0: as often as a transfer.
 	Tries int
+	// Capacity is the link's if the caller knows it better than the topology; 0: it does not.
+	Capacity unit.Rate
 }
 
 // FlowResult is the result of one set in one repetition. It counts unless it is Disturbed or has an
@@ -70,6 +72,7 @@ type FlowPhase struct {
 	Capacity unit.Rate   `json:"capacity_bps"` // mean; of a mobile network the recorded rate, or the most for one device
 	Used     float64     `json:"used"`         // Rate / Capacity
 	Delay    Delays      `json:"delay"`        // one way, of each packet
+	Packets  int64       `json:"packets"`      // delivered
 	Drops    int64       `json:"queue_drops"`  // packets
 	Losses   int64       `json:"loss_drops"`
 	Flows    []unit.Rate `json:"flows_bps"`
@@ -134,6 +137,7 @@ type flowRun struct {
 	topology         *Topology // with the spec's changes, and copies of the link
 	links            []string  // by set
 	receiver, sender string    // nodes
+	propagation      time.Duration
 }
 
 // newFlowRun checks the spec and prepares its topology.
@@ -172,6 +176,11 @@ func (p FlowSpec) newFlowRun() (*flowRun, error) {
 			t.Link[w.links[i]] = &other
 		}
 	}
+	wire, err := link.Program(Downlink)
+	if err != nil {
+		return nil, err
+	}
+	w.propagation = wire.Base.Delay
 	return w, t.Check()
 }
 
@@ -207,11 +216,7 @@ func (w *flowRun) measureFlowSets(ctx context.Context, rep int, sets []int) (res
 	defer cancel()
 	var flows []string // CONTROLLER@ADDRESS
 	for _, i := range sets {
-		wire, err := w.topology.Link[w.links[i]].Program(Downlink)
-		if err != nil {
-			return results, err
-		}
-		results = append(results, FlowResult{Set: w.Sets[i], Rep: rep, Propagation: wire.Base.Delay})
+		results = append(results, FlowResult{Set: w.Sets[i], Rep: rep, Propagation: w.propagation})
 		addr, err := w.topology.Addr(w.receiver, w.links[i])
 		if err != nil {
 			return results, err
@@ -388,13 +393,19 @@ func (w *flowRun) sampleLinks(ctx context.Context, begin time.Time, sets []int, 
 			}
 			before = phase.Link(link).Lines[Downlink]
 			ph := FlowPhase{From: phaseAt.Seconds(), To: at.Seconds(), Delay: line.Delays,
-				Rate:   unit.RateOf(line.Count.Delivered.Bytes-before.Count.Delivered.Bytes, at-phaseAt),
-				Drops:  line.Count.QueueDrops.Packets - before.Count.QueueDrops.Packets,
-				Losses: line.Count.LossDrops.Packets - before.Count.LossDrops.Packets}
+				Rate:    unit.RateOf(line.Count.Delivered.Bytes-before.Count.Delivered.Bytes, at-phaseAt),
+				Packets: line.Count.Delivered.Packets - before.Count.Delivered.Packets,
+				Drops:   line.Count.QueueDrops.Packets - before.Count.QueueDrops.Packets,
+				Losses:  line.Count.LossDrops.Packets - before.Count.LossDrops.Packets}
 			if ph.Capacity, err = w.meanCapacity(link, phaseAt, at); err != nil {
 				return err
 			}
-			ph.Used = float64(ph.Rate) / float64(ph.Capacity)
+			if p := w.FlowSpec.Capacity; p > 0 {
+				ph.Capacity = p
+			}
+			if ph.Capacity > 0 {
+				ph.Used = float64(ph.Rate) / float64(ph.Capacity)
+			}
 			r.Phases = append(r.Phases, ph)
 			if now.Lateness.Max >= r.Lateness.Max {
 				r.Lateness = now.Lateness

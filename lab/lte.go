@@ -22,11 +22,16 @@ import (
 // users, of which only the traffic is modelled.
 type LTE struct {
 	Carriers []Carrier `toml:"carriers" json:"carriers"`
-	// Scheduler is "equal" (shares; the default) or "proportional" (fair).
-	Scheduler string           `toml:"scheduler" json:"scheduler,omitempty"`
-	Seed      uint64           `toml:"seed" json:"seed,omitempty"`
-	Samples   *Samples         `toml:"samples" json:"samples,omitempty"`
-	User      map[string]*User `toml:"user" json:"user,omitempty"`
+	// Scheduler is "equal" (shares; the default unless Detailed) or "proportional" (fair).
+	Scheduler string `toml:"scheduler" json:"scheduler,omitempty"`
+	Seed      uint64 `toml:"seed" json:"seed,omitempty"`
+	// Detailed adds what real cells have. Block sizes follow a CQI that is 8 ms old, errors follow from the signal, which
+	// also fades, and retransmissions add up. The scheduler is proportional unless Scheduler says otherwise, and grants
+	// whole groups of blocks. Further carriers come when the present ones are used to 97 %. Links sleep after 100 ms
+	// without a grant, and send when they are granted uplink blocks.
+	Detailed bool             `toml:"detailed" json:"detailed,omitempty"`
+	Samples  *Samples         `toml:"samples" json:"samples,omitempty"`
+	User     map[string]*User `toml:"user" json:"user,omitempty"`
 }
 
 // Carrier is one carrier of a network. The first has number 0, which is its cell.ID in control
@@ -118,8 +123,13 @@ type airUser struct {
 // The signal of each user at a subframe must be set from users[i].signal.
 func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []airUser, err error) {
 	cfg.Seed = t.Seed*1000 + n.Seed
+	cfg.CarriersByUse = n.Detailed
 	switch n.Scheduler {
-	case "", "equal":
+	case "":
+		if n.Detailed {
+			cfg.Scheduler = lte.ProportionalFair
+		}
+	case "equal":
 	case "proportional":
 		cfg.Scheduler = lte.ProportionalFair
 	default:
@@ -143,7 +153,7 @@ func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []air
 				maxControlUsers)
 		}
 		cfg.Cells = append(cfg.Cells, lte.CellConfig{PRB: c.PRB, Layers: c.Layers, Control: c.Control,
-			Groups: n.Samples != nil})
+			Groups: n.Samples != nil || n.Detailed})
 	}
 	if n.Samples != nil {
 		if _, err := n.Samples.newRadioChannel(0); err != nil {
@@ -180,7 +190,7 @@ func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []air
 	if n.Samples != nil {
 		for _, u := range users {
 			if u.recording != nil {
-				return cfg, nil, fmt.Errorf("user %s: samples have blocks of the standard's sizes, which rates and "+
+				return cfg, nil, fmt.Errorf("%s: samples have blocks of the standard's sizes, which rates and "+
 					"recordings do not keep to", u.name)
 			}
 		}
@@ -190,6 +200,8 @@ func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []air
 	}
 	seen := map[cell.RNTI]string{}
 	for _, u := range users {
+		u.Adapts = n.Detailed && u.recording == nil
+		u.Sleeps = n.Detailed && u.isLink
 		if other := seen[u.RNTI]; other != "" {
 			return cfg, nil, fmt.Errorf("%s and %s have the same rnti %#x", other, u.name, uint16(u.RNTI))
 		}
@@ -261,8 +273,8 @@ func (d Device) newDeviceUser(carriers int) (u airUser, err error) {
 	}
 	u.ErrorRate, u.Cells = d.ErrorRate, d.Carriers
 	if u.recording != nil {
-		if len(d.Carriers) > 1 {
-			return u, fmt.Errorf("carriers %v: a device with rates or a recording has one carrier", d.Carriers)
+		if len(d.Carriers) > 0 && !slices.Equal(d.Carriers, []int{0}) {
+			return u, fmt.Errorf("carriers %v: a device with rates or a recording has carrier 0 only", d.Carriers)
 		}
 		carriers = 1
 	}
@@ -293,6 +305,9 @@ func (d Device) parseRadio() (signal *lte.Signal, recording *lte.Recording, err 
 	}
 	var loop time.Duration
 	if d.Loop != "" {
+		if d.Recording != "" {
+			return nil, nil, fmt.Errorf("loop %q: a recording repeats by itself", d.Loop)
+		}
 		if loop, err = time.ParseDuration(d.Loop); err != nil || loop <= 0 {
 			return nil, nil, fmt.Errorf("loop %q: write it like 10s", d.Loop)
 		}
@@ -309,21 +324,26 @@ func (d Device) parseRadio() (signal *lte.Signal, recording *lte.Recording, err 
 		recording, err = lte.ParseRates(d.Rates, loop)
 		return steady, recording, err
 	case d.Recording != "":
-		p, err := readRadioFile(d.Recording, vary.ReadMahimahi)
+		p, err := readRadioFile("recording", d.Recording, vary.ReadMahimahi)
 		if err != nil {
 			return nil, nil, err
 		}
+		if p.Rates = p.Rates[:len(p.Rates)-1]; len(p.Rates) == 0 { // the last step may be incomplete
+			return nil, nil, fmt.Errorf("%s: a recording lasts at least %v", d.Recording, 2*p.Step)
+		}
 		return steady, lte.NewRecording(p.Step, p.Rates), nil
 	}
-	signal, err = readRadioFile(d.Trace, func(r io.Reader) (*lte.Signal, error) { return lte.ReadSignal(r, loop) })
+	signal, err = readRadioFile("trace", d.Trace, func(r io.Reader) (*lte.Signal, error) {
+		return lte.ReadSignal(r, loop)
+	})
 	return signal, nil, err
 }
 
-// readRadioFile reads a file.
-func readRadioFile[T any](file string, read func(io.Reader) (T, error)) (v T, err error) {
+// readRadioFile reads the file of a device's signal or rates, which a key of the topology names.
+func readRadioFile[T any](key, file string, read func(io.Reader) (T, error)) (v T, err error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return v, fmt.Errorf("trace: %w", err)
+		return v, fmt.Errorf("%s: %w", key, err)
 	}
 	defer f.Close()
 	if v, err = read(f); err != nil {
@@ -394,6 +414,10 @@ func (t *Topology) addAirRate(p *shaper.Program, link string) error {
 		return nil
 	}
 	limit := p.Base.Rate
+	if len(p.Tracks)+len(p.Grants) > 0 { // the wired part varies as well
+		p.Base.Rate = min(limit, u.recording.Best())
+		return nil
+	}
 	var track shaper.Track
 	track.Loop = u.recording.Each(func(at time.Duration, rate unit.Rate) {
 		rate = min(rate, limit)

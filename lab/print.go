@@ -87,7 +87,7 @@ func (n LTEStats) printNetwork(out io.Writer) {
 			name += " (model)"
 		}
 		signal := fmt.Sprintf("%.1f dB", u.SINR)
-		if u.Recorded > 0 {
+		if u.Recorded != nil {
 			signal = u.Recorded.String()
 		}
 		fmt.Fprintf(w, "%s\t%#x\t%s\t%d\t%s\t%s\t%s\n", name, uint16(u.RNTI), signal, u.Carriers, u.Waiting,

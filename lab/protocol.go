@@ -137,7 +137,7 @@ type LTEUserStats struct {
 	RNTI cell.RNTI `json:"rnti"`
 	SINR float64   `json:"sinr_db"`
 	// Recorded is the recorded rate of now, in place of SINR.
-	Recorded unit.Rate `json:"recorded_bps,omitempty"`
+	Recorded *unit.Rate `json:"recorded_bps,omitempty"`
 	// The rest is as in TruthLine.
 	Physical unit.Rate  `json:"physical_bps"`
 	Fair     unit.Rate  `json:"fair_bps"`

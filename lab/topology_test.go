@@ -144,9 +144,9 @@ func TestBadTopologies(t *testing.T) {
 		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nrates=[\"5Mbit/s\"]", "carriers=[{prb=50}]"),
 			"write it like \"1.5s: 20Mbit/s\""},
 		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nrates=[\"0s: 5Mbit/s\"]\ncarriers=[0,1]",
-			"carriers=[{prb=50}, {prb=50}]"), "has one carrier"},
+			"carriers=[{prb=50}, {prb=50}]"), "has carrier 0 only"},
 		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nrates=[\"0s: 5Mbit/s\"]",
-			"carriers=[{prb=50}]\nsamples={}"), "user l: samples"},
+			"carriers=[{prb=50}]\nsamples={}"), "l: samples"},
 		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nrecording=\"nowhere\"", "carriers=[{prb=50}]"),
 			"no such file"},
 		{lteTable("", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\"\non=\"1s\""), "both on and off"},
@@ -239,6 +239,39 @@ off="2s"`)), dir)
 	}
 }
 
+// TestDetailed: a detailed network has the parts of package lte, unless a setting or a recording says otherwise.
+func TestDetailed(t *testing.T) {
+	top, err := ParseTopology([]byte(lteTable("delay=\"25ms\"\n[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"",
+		`carriers=[{prb=50}]
+detailed=true
+[lte.t.user.bus]
+rates=["0s: 5Mbit/s"]
+[lte.t.user.x]
+signal="9dB"`)), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := top.LTE["t"]
+	cfg, _, err := n.buildConfig(top, "t")
+	if err != nil || !cfg.CarriersByUse || cfg.Scheduler != lte.ProportionalFair || !cfg.Cells[0].Groups {
+		t.Fatalf("%+v, %v", cfg, err)
+	}
+	for i, want := range [][2]bool{{true, true}, {false, false}, {true, false}} { // l, bus, x
+		if got := [2]bool{cfg.Users[i].Adapts, cfg.Users[i].Sleeps}; got != want {
+			t.Errorf("user %d adapts and sleeps: %v, want %v", i, got, want)
+		}
+	}
+	n.Scheduler = "equal"
+	if cfg, _, err = n.buildConfig(top, "t"); err != nil || cfg.Scheduler != lte.EqualShare {
+		t.Errorf("scheduler %v, %v", cfg.Scheduler, err)
+	}
+	n.Detailed, n.Scheduler = false, ""
+	if cfg, _, err = n.buildConfig(top, "t"); err != nil || cfg.Users[0].Adapts || cfg.Users[0].Sleeps ||
+		cfg.CarriersByUse || cfg.Cells[0].Groups {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+}
+
 // TestRecordedDevice: rates and a recording take the place of the signal, also in the link's capacity.
 func TestRecordedDevice(t *testing.T) {
 	dir := t.TempDir()
@@ -247,6 +280,7 @@ func TestRecordedDevice(t *testing.T) {
 	for i := range 45 {
 		lines += fmt.Sprintln(i * 200 / 45)
 	}
+	lines += "200\n" // the last step is incomplete
 	if err := os.WriteFile(filepath.Join(dir, "bus.down"), []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}

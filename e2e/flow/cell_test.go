@@ -94,3 +94,35 @@ func TestHandover(t *testing.T) {
 		t.Errorf("a handover each second: %.2f of the cell, want 0.75", used)
 	}
 }
+
+// TestDetailedCell runs PBE-CC with real packets over a detailed cell, and compares it with the same parts in virtual
+// time. Signals fade differently there, so only means can agree.
+func TestDetailedCell(t *testing.T) {
+	requireLab(t)
+	top, err := lab.ParseTopology([]byte(defaultCell+"detailed = true\n"), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := lab.FlowSpec{Topology: top, Link: "air", Sets: []string{"pbe"}, Length: 6 * time.Second,
+		Marks: []time.Duration{time.Second}, Reps: 1, Tries: 1}
+	got := runSpec(t, 2*virtual.DefaultDelay, p)
+	real := medianPhases(got.bySet["pbe"])[1]
+	var seeds [][]phase
+	for seed := uint64(1); seed <= 5; seed++ {
+		c := virtual.Default(seed, 1)
+		c.AddParts(virtual.Parts{Uplink: true, Blocks: true, Carriers: true})
+		c.Length = p.Length
+		r := c.Run("pbe").Flows[0]
+		seeds = append(seeds, []phase{{used: float64(r.Rate(p.Marks[0], p.Length)) / 1e6,
+			queue: r.Delay(p.Marks[0], p.Length, 0.95) - virtual.DefaultDelay}})
+	}
+	model := medianPhases(seeds)[0]
+	t.Logf("a detailed cell: %.1f Mbit/s, p95 %v, in virtual time %.1f Mbit/s, %v %s", real.rate/1e6, real.queue,
+		model.used, model.queue, got.disturbed["pbe"])
+	if part := real.rate / 1e6 / model.used; part < 0.7 || part > 1.2 {
+		t.Errorf("%.2f of the rate in virtual time, want about 1", part)
+	}
+	if d := real.queue - model.queue; got.undisturbed("pbe") && (d < -30*time.Millisecond || d > 40*time.Millisecond) {
+		t.Errorf("p95 of the delay %v, in virtual time %v", real.queue, model.queue)
+	}
+}

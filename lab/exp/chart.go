@@ -92,6 +92,8 @@ type scatter struct {
 	axes  [2]string
 	names []string
 	at    [][2]float64
+	// most are the ends of the axes, the same for all plots of a row.
+	most [2]float64
 }
 
 // makeScatters returns a plot for each cell: the means of the row's two metrics of each scheme.
@@ -112,8 +114,20 @@ func (r Row) makeScatters(d Data) (all []scatter) {
 			all = append(all, s)
 		}
 	}
+	var most [2]float64
+	for _, s := range all {
+		for _, at := range s.at {
+			most = [2]float64{max(most[0], at[0]), max(most[1], at[1])}
+		}
+	}
+	for i := range all {
+		all[i].most = most
+	}
 	return all
 }
+
+// leastScatter is the least value of the logarithmic axis. Less is drawn there.
+const leastScatter = 1
 
 // drawPoints draws the plot. The horizontal axis is logarithmic: delays of schemes differ by a factor of a hundred.
 // Names are beside the points.
@@ -121,9 +135,8 @@ func (s scatter) drawPoints(all palette) (linePlot, error) {
 	p := newEmptyPlot(s.title, s.axes[0], s.axes[1])
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	labels := plotter.XYLabels{}
-	most := 1.0
 	for i, name := range s.names {
-		at := plotter.XY{X: max(s.at[i][0], 1), Y: s.at[i][1]}
+		at := plotter.XY{X: max(s.at[i][0], leastScatter), Y: s.at[i][1]}
 		points, err := plotter.NewScatter(plotter.XYs{at})
 		if err != nil {
 			return p, err
@@ -131,9 +144,8 @@ func (s scatter) drawPoints(all palette) (linePlot, error) {
 		points.Color, points.Radius, points.Shape = all.schemeColor(name), vg.Points(3), draw.CircleGlyph{}
 		p.Add(points)
 		labels.XYs, labels.Labels = append(labels.XYs, at), append(labels.Labels, name)
-		most = max(most, at.X)
 	}
-	p.X.Min, p.X.Max, p.Y.Max = 1, 5*most, 105
+	p.X.Min, p.X.Max, p.Y.Max = leastScatter, 5*max(s.most[0], leastScatter), 1.05*s.most[1] // with room for names
 	names, err := plotter.NewLabels(labels)
 	if err != nil {
 		return p, err

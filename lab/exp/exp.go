@@ -22,6 +22,7 @@ import (
 	"mpbond/lab"
 	"mpbond/lab/app"
 	"mpbond/lab/radio"
+	"mpbond/lab/virtual"
 )
 
 // Row is one published table or figure.
@@ -126,6 +127,8 @@ type Cell struct {
 	// the user names one.
 	complete    func(c *Cell, dir string) error
 	needsTraces bool
+	// capacity is that of the link in Flows, if it is known; else 0.
+	capacity unit.Rate
 	// Model is set if transfers are computed in virtual time.
 	Model *model
 	// Compute computes the figures of a repetition instead of a transfer, if set.
@@ -256,9 +259,11 @@ func PublishedRows(set radio.Set) (all []Row) {
 	return slices.Concat(all, phoneRows(set), []Row{rowS9Counts(set), rowS10Browser(set), rowS11HoldOut(set),
 		rowS12Forecasts(set), rowH0Handoffs(), rowH1SmallFiles(), rowH2MeanRates(), rowH3Handshakes(), rowH4Balance(),
 		rowH5Held(), rowH6Detection(), rowH7Forecasts(), rowH8Drives(), rowH9WrongHints(), rowP14Cells(set),
-		rowP15Parts(set), rowP16Recordings(set), rowP2Distributions(set).inCellsAsTheyAre(),
-		rowP3Walk(set).inCellsAsTheyAre(), rowP5TwoFlows(set).inCellsAsTheyAre(), rowP8MixedFairness(set).inCellsAsTheyAre(),
-		rowP10Ablations(set).inCellsAsTheyAre(), rowP17LongFlows(set)})
+		rowP15Parts(set), rowP16Recordings(set), rowP1bShortQueue(set).addCellParts(virtual.AllParts),
+		rowP2Distributions(set).addCellParts(virtual.AllParts), rowP3Walk(set).addCellParts(virtual.AllParts),
+		rowP5TwoFlows(set).addCellParts(virtual.AllParts), rowP8MixedFairness(set).addCellParts(airParts),
+		rowP10Ablations(set).addCellParts(airParts), rowP11cDetailed(set),
+		rowP17LongFlows(set)})
 }
 
 // Experiments returns the experiments of a row, one for each cell, named after the cell.

@@ -26,7 +26,20 @@ const (
 )
 
 // rowP11TwoCells returns row p11: mpbond over two emulated cells, in real time.
-func rowP11TwoCells(radio.Set) Row {
+func rowP11TwoCells(radio.Set) Row { return twoCellsRow(false) }
+
+// rowP11cDetailed returns row p11c: the same over detailed cells.
+func rowP11cDetailed(radio.Set) Row {
+	r := twoCellsRow(true)
+	r.ID, r.Title = r.ID+"c", r.Title+", in cells as they are"
+	r.Setup += " The cells are detailed (docs/reference/lab.md): errors follow from signals that fade, few users are " +
+		"served in a subframe, devices sleep and wait for uplink grants. The first link moves to another cell every 3 s."
+	r.Study, r.isUnpublished = CellRows, true
+	return r
+}
+
+// twoCellsRow returns row p11, in detailed cells or not.
+func twoCellsRow(detailed bool) Row {
 	r := Row{
 		ID: "p11", Title: "A bond over two mobile cells", Source: "none: ours",
 		Setup: "In real time: mpbond itself, with subflows over two own links, which are devices of two emulated " +
@@ -52,7 +65,7 @@ func rowP11TwoCells(radio.Set) Row {
 		rival bool
 	}{{"alone", false}, {"beside a device that comes and goes", true}} {
 		x := Cell{Name: c.name, Network: func(seed uint64) (*lab.Topology, error) {
-			return p11TwoCellNetwork(seed, c.rival)
+			return p11TwoCellNetwork(seed, c.rival, detailed)
 		}, Size: p11Size, Ping: p11Pings,
 			Schemes: []string{p11PBE, p11BBR, p11CUBIC, p11TCP, p11MPTCP, "single"}, Reps: 3, Alone: true}.limitSchemeReps(1,
 			"single")
@@ -85,7 +98,7 @@ func pingMetric(link, which string, of func(lab.Delays) time.Duration) Metric {
 }
 
 // p11TwoCellNetwork returns a primary with two links in two mobile networks.
-func p11TwoCellNetwork(seed uint64, rival bool) (*lab.Topology, error) {
+func p11TwoCellNetwork(seed uint64, rival, detailed bool) (*lab.Topology, error) {
 	link := func(network string, rnti int, signal, delay, up string) *lab.Link {
 		l := &lab.Link{Ends: [2]string{"primary", "server"}, LinkSettings: lab.LinkSettings{Delay: delay},
 			Up: &lab.LinkSettings{Rate: up}, LTE: &lab.LTELink{Network: network}}
@@ -107,6 +120,10 @@ func p11TwoCellNetwork(seed uint64, rival bool) (*lab.Topology, error) {
 	if rival {
 		t.LTE["one"].User = map[string]*lab.User{"rival": {Rate: "60Mbit/s", On: "2s", Off: "2s",
 			Device: lab.Device{Signal: "18dB", ErrorRate: 2e-6}}}
+	}
+	if detailed {
+		t.LTE["one"].Detailed, t.LTE["two"].Detailed = true, true
+		t.Link["cell1"].LTE.Handover = "3s"
 	}
 	return t, t.Check()
 }

@@ -60,7 +60,8 @@ func (c Cell) flowsExperiment(reps int, seed uint64) lab.Experiment {
 	p := lab.RunSpec{Schemes: c.Schemes, Reps: reps, RepsByScheme: c.RepsByScheme, Seed: seed, Length: c.Length}
 	return lab.NewFlowExperiment(c.Name, p, func(rep int) (lab.FlowSpec, error) {
 		t := c.Flows(1000*seed + uint64(rep))
-		return lab.FlowSpec{Topology: t, Link: t.Links()[0], Length: c.Length, Seed: seed + uint64(rep)<<16}, t.Check()
+		return lab.FlowSpec{Topology: t, Link: t.Links()[0], Length: c.Length, Capacity: c.capacity,
+			Seed: seed + uint64(rep)<<16}, t.Check()
 	})
 }
 

@@ -86,7 +86,7 @@ func rowP17LongFlows(radio.Set) Row {
 			return map[string]float64{worst.Name: worstMinute(o.Flows[0], c)}
 		}
 	}})
-	c.Schemes, c.Reps, c.Quick = []string{pbe, "bbr", "cubic", "copa"}, longPlaces, 1
+	c.Schemes, c.Reps, c.MaxReps = []string{pbe, "bbr", "cubic", "copa"}, longPlaces, longPlaces
 	r.Cells = []Cell{c}
 	p := r.factorPoint([]string{c.Name}, "bbr", Rate, 0.98, "0.98 (required)")
 	p.Aim, p.IsLimit = AimAtLeast, true

@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"mpbond/lab"
+	"mpbond/lab/lte"
 	"mpbond/lab/radio"
 )
 
@@ -53,7 +55,7 @@ func TestRecordedCells(t *testing.T) {
 			t.Errorf("%+v: %d cells with real packets", o, real)
 		}
 	}
-	for _, x := range listRecordedCells()[recordedNamed:] {
+	for _, x := range listRecordedCells()[publishedRecordings:] {
 		p, err := x.load("")
 		if err != nil || len(p.Rates) < 120 {
 			t.Errorf("%s: %d rates, %v", x.name, len(p.Rates), err)
@@ -62,8 +64,16 @@ func TestRecordedCells(t *testing.T) {
 		if err := top.Check(); err != nil {
 			t.Errorf("%s: %v", x.name, err)
 		}
-		if n := len(top.Link[p12Link].LTE.Rates); n != 80 {
-			t.Errorf("%s: %d rates", x.name, n)
+		// The same rates as computed.
+		rates, err := lte.ParseRates(top.Link[p12Link].LTE.Rates, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := recordedModel(p).makeCase(0)
+		for at := time.Duration(0); at < recordedFlowLength; at += 100 * time.Millisecond {
+			if a, b := rates.At(at), c.Network.Users[0].Rate(int64(at/time.Millisecond)); a != b {
+				t.Fatalf("%s: %v at %v, computed %v", x.name, a, at, b)
+			}
 		}
 	}
 	if err := os.Remove(filepath.Join(dir, listRecordedCells()[0].file)); err != nil {
@@ -89,6 +99,9 @@ func TestScatter(t *testing.T) {
 	all := r.makeScatters(d)
 	if len(all) != 1 || len(all[0].names) != len(cell.Schemes) || all[0].at[1] != [2]float64{15.5, 90.5} {
 		t.Fatalf("%+v", all)
+	}
+	if want := float64(5+10*(len(cell.Schemes)-1)) + 0.5; all[0].most != [2]float64{want, 90.5} {
+		t.Errorf("axes up to %v, want %v", all[0].most, want)
 	}
 	p, err := all[0].drawPoints(palette(cell.Schemes))
 	if err != nil {

@@ -73,8 +73,9 @@ type UserConfig struct {
 	// SINR returns the signal in dB at a subframe, in every cell. It is called once for each
 	// subframe, in order.
 	SINR func(number int64) float64
-	// Rate, if set, takes the place of SINR: the rate at a subframe at which the user's first cell would send packets to
-	// it alone. All its blocks are worth the same, and none carries data while the rate is below minRate.
+	// Rate, if set, takes the place of SINR: the rate at a subframe at which the user's first cell, the only one that
+	// serves it, would send packets to it alone. All PRB are worth the same. Nothing new is sent while the rate is below
+	// minRate. Adapts does not matter.
 	Rate func(number int64) unit.Rate
 	// ErrorRate is the probability p of a wrong bit. A block of L bits is wrong with probability
 	// 1−(1−p)^L each time it is sent.
@@ -165,6 +166,9 @@ func New(cfg Config) *Network {
 		})
 	}
 	for _, u := range cfg.Users {
+		if u.Rate != nil {
+			u.Adapts, u.Cells = false, u.Cells[:1]
+		}
 		x := user{UserConfig: u, active: make([]bool, len(u.Cells)), logBitRight: math.Log1p(-u.ErrorRate)}
 		x.active[0] = true
 		n.users = append(n.users, x)

@@ -11,11 +11,11 @@ import (
 	"mpbond/base/unit"
 )
 
-// maxRecordedRate bounds the rates of a Recording.
-const maxRecordedRate = 10 * unit.Gbps
+// maxRecordedRate bounds the rates of a Recording: two blocks of a subframe carry no more in valid messages.
+const maxRecordedRate = 500 * unit.Mbps
 
 // Recording is the rate over time that a device alone gets from a cell, as it was measured. Rates are of packets. Each
-// holds until the next one. The first holds before its time as well, the last one to the end or to the loop.
+// holds until the next one, the last one to the end or to the loop.
 type Recording struct {
 	points []ratePoint
 	loop   time.Duration // 0: no repetition
@@ -27,10 +27,12 @@ type ratePoint struct {
 	rate unit.Rate
 }
 
-// NewRecording returns a recording of rates that each last for step, and repeat. There must be at least one.
+// NewRecording returns a recording of rates that each last for step, and repeat. There must be at least one. Rates over
+// maxRecordedRate count as that.
 func NewRecording(step time.Duration, rates []unit.Rate) *Recording {
 	r := &Recording{loop: time.Duration(len(rates)) * step}
 	for i, rate := range rates {
+		rate = min(rate, maxRecordedRate)
 		if i == 0 || rate != rates[i-1] {
 			r.points = append(r.points, ratePoint{time.Duration(i) * step, rate})
 		}
@@ -50,14 +52,14 @@ func ParseRates(points []string, loop time.Duration) (*Recording, error) {
 		rate := unit.Rate(0)
 		if after = strings.TrimSpace(after); after != "0" {
 			if rate, err = unit.ParseRate(after); err != nil {
-				return nil, fmt.Errorf("rate %q: %w", text, err)
+				return nil, fmt.Errorf("at %v: %w", at, err)
 			}
 		}
 		switch n := len(r.points); {
 		case rate < 0 || rate > maxRecordedRate:
 			return nil, fmt.Errorf("rate %q: write a rate from 0 to %v", text, maxRecordedRate)
-		case at < 0 || n > 0 && r.points[n-1].at >= at:
-			return nil, fmt.Errorf("rate at %v: times must ascend", at)
+		case n == 0 && at != 0 || n > 0 && r.points[n-1].at >= at:
+			return nil, fmt.Errorf("rate at %v: times must begin at 0s, and ascend", at)
 		case n == maxSignalPoints:
 			return nil, fmt.Errorf("there are more than %d rates", maxSignalPoints)
 		}
@@ -66,14 +68,22 @@ func ParseRates(points []string, loop time.Duration) (*Recording, error) {
 	switch n := len(r.points); {
 	case n == 0:
 		return nil, fmt.Errorf("no rates: write them like rates = [\"0s: 20Mbit/s\", \"1.5s: 3Mbit/s\"]")
-	case loop < 0 || loop > 0 && r.points[n-1].at > loop:
-		return nil, fmt.Errorf("a rate at %v is after the loop of %v", r.points[n-1].at, loop)
+	case loop < 0 || loop > 0 && r.points[n-1].at >= loop:
+		return nil, fmt.Errorf("a rate at %v is not before the end of the loop of %v", r.points[n-1].at, loop)
 	}
 	return r, nil
 }
 
-// At returns the rate at a time. It allocates no memory.
+// At returns the rate at a time. Before time zero it is the first that carries anything, so that connections can begin.
+// It allocates no memory.
 func (r *Recording) At(t time.Duration) unit.Rate {
+	if t < 0 {
+		for _, p := range r.points {
+			if p.rate >= minRate {
+				return p.rate
+			}
+		}
+	}
 	if r.loop > 0 && t > 0 {
 		t %= r.loop
 	}

@@ -26,15 +26,20 @@ func TestRecordings(t *testing.T) {
 			}
 		}
 	}
-	late, err := ParseRates([]string{"1s: 5Mbit/s", "2s: 9Mbit/s"}, 0)
-	if err != nil || late.At(0) != 5e6 || late.At(time.Hour) != 9e6 || late.Best() != 9e6 || even.Best() != 20e6 {
+	late, err := ParseRates([]string{"0s: 0", "1s: 5Mbit/s", "2s: 9Mbit/s"}, 0)
+	if err != nil || late.At(-1) != 5e6 || late.At(0) != 0 || late.At(time.Hour) != 9e6 || late.Best() != 9e6 ||
+		even.Best() != 20e6 {
 		t.Errorf("%+v, %v", late, err)
+	}
+	if r := NewRecording(time.Second, []unit.Rate{5 * unit.Gbps}); r.At(0) != maxRecordedRate {
+		t.Errorf("5 Gbit/s count as %v", r.At(0))
 	}
 	for _, bad := range []struct {
 		points []string
 		loop   time.Duration
-	}{{nil, 0}, {[]string{"20Mbit/s"}, 0}, {[]string{"1s: fast"}, 0}, {[]string{"1s: -5"}, 0}, {[]string{"-1s: 5"}, 0},
-		{[]string{"1s: 5", "1s: 6"}, 0}, {[]string{"2s: 5"}, time.Second}, {[]string{"0s: 20Gbit/s"}, 0}} {
+	}{{nil, 0}, {[]string{"20Mbit/s"}, 0}, {[]string{"0s: fast"}, 0}, {[]string{"0s: -5"}, 0}, {[]string{"-1s: 5"}, 0},
+		{[]string{"1s: 5"}, 0}, {[]string{"0s: 5", "0s: 6"}, 0}, {[]string{"0s: 5", "1s: 6"}, time.Second},
+		{[]string{"0s: 20Gbit/s"}, 0}} {
 		if _, err := ParseRates(bad.points, bad.loop); err == nil {
 			t.Errorf("rates %q were taken", bad.points)
 		}

@@ -6,6 +6,8 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
 	"sort"
 	"strconv"
 	"strings"
@@ -147,4 +149,30 @@ func (s *Signal) Best() float64 {
 		best = max(best, p.sinr)
 	}
 	return best
+}
+
+// Fading is a deviation from the mean signal in dB that halves in 20 ms without new influences.
+type Fading struct {
+	random           *rand.Rand
+	deviation, value float64
+}
+
+// FadingDeviation is the standard deviation of signals in cells as they are, in dB. It is our choice.
+const FadingDeviation = 2.5
+
+// fadingKept is the part of the deviation that is left after a subframe.
+var fadingKept = math.Exp(-math.Ln2 / 20)
+
+// NewFading returns a fading with a standard deviation in dB.
+func NewFading(seed uint64, deviation float64) *Fading {
+	f := &Fading{random: rand.New(rand.NewPCG(seed, 11)), deviation: deviation}
+	f.value = deviation * f.random.NormFloat64()
+	return f
+}
+
+// Next returns the deviation of the next subframe.
+func (f *Fading) Next() float64 {
+	v := f.value
+	f.value = fadingKept*v + f.deviation*math.Sqrt(1-fadingKept*fadingKept)*f.random.NormFloat64()
+	return v
 }

@@ -3,8 +3,6 @@
 package virtual
 
 import (
-	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -178,17 +176,13 @@ func addSignalFading(c *Case) {
 	}
 }
 
-// Fading returns a signal that keeps half of its distance from the mean for 20 ms. deviation is its
-// standard deviation in dB.
+// Fading returns a signal with fading about a mean (lte.Fading) that can be asked again, in any order.
 func Fading(seed uint64, mean, deviation float64) func(int64) float64 {
-	r := rand.New(rand.NewPCG(seed, 11))
-	keep := math.Exp(-math.Ln2 / 20)
+	next := lte.NewFading(seed, deviation)
 	var list []float64
-	v := deviation * r.NormFloat64()
 	return func(n int64) float64 {
 		for int64(len(list)) <= n {
-			list = append(list, mean+v)
-			v = keep*v + deviation*math.Sqrt(1-keep*keep)*r.NormFloat64()
+			list = append(list, mean+next.Next())
 		}
 		return list[n]
 	}

@@ -23,8 +23,10 @@ type Case struct {
 	Seed    uint64 // for network, controllers and losses
 	// Strict selects the paper's estimate of C_p (cell.Monitor.Strict).
 	Strict bool
-	// Wire, if set, creates a link that all flows pass before the cells.
-	Wire func() Link
+	// Wire, if set, creates a link that all flows pass before the cells. With OthersSkipWire, flows of a given rate to
+	// users come another way.
+	Wire           func() Link
+	OthersSkipWire bool
 	// Change, if set, changes cells and flows just before a run.
 	Change func(c *Cell, flows []Flow)
 }
@@ -77,7 +79,11 @@ func (c Case) Run(names ...string) Outcome {
 	}
 	link := Link(o.Cell)
 	if c.Wire != nil {
-		link = chainExcept(c.Wire(), link, func(p *Packet) bool { return c.UserOf(p.Flow) == noUser })
+		link = &chain{first: c.Wire(), second: link,
+			endsAfterFirst: func(p *Packet) bool { return c.UserOf(p.Flow) == noUser },
+			skipsFirst: func(p *Packet) bool {
+				return c.OthersSkipWire && flows[p.Flow].Rate != nil && c.UserOf(p.Flow) != noUser
+			}}
 	}
 	o.Flows = Run(link, c.Length, c.Seed, flows...)
 	return o

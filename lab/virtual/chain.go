@@ -14,18 +14,19 @@ import (
 type chain struct {
 	first, second  Link
 	endsAfterFirst func(*Packet) bool // nil: none does
+	skipsFirst     func(*Packet) bool // nil: none does
 }
 
 // Chain joins two links. Packets that leave the first arrive at the second at once.
 func Chain(first, second Link) Link { return &chain{first: first, second: second} }
 
-// chainExcept joins two links as Chain does, except for packets that end after the first.
-func chainExcept(first, second Link, endsAfterFirst func(*Packet) bool) Link {
-	return &chain{first, second, endsAfterFirst}
-}
-
 // Offer implements Link.
-func (c *chain) Offer(now time.Duration, p *Packet) bool { return c.first.Offer(now, p) }
+func (c *chain) Offer(now time.Duration, p *Packet) bool {
+	if c.skipsFirst != nil && c.skipsFirst(p) {
+		return c.second.Offer(now, p)
+	}
+	return c.first.Offer(now, p)
+}
 
 // Next implements Link.
 func (c *chain) Next() time.Duration { return min(c.first.Next(), c.second.Next()) }

@@ -27,7 +27,6 @@ var AllParts = Parts{true, true, true, true, true, true}
 
 // Choices of Place. Where no source is named, they are ours.
 const (
-	fadingDeviation = 2.5 // dB
 	// Handovers follow one another after handoverEvery in the mean, as on a drive through a town. The gap is 30 to 80
 	// ms; one in five does not forward the queue. The route changes by up to
 	// routeStep.
@@ -87,14 +86,14 @@ func (c *Case) addParts(has Parts, r *rand.Rand, runSeed uint64, loss float64) {
 	}
 	if has.Uplink {
 		c.appendChange(func(_ *Cell, flows []Flow) {
-			uplinks := map[int]*Uplink{}
+			uplinks := map[int]*lte.Uplink{}
 			for i := range flows {
 				u := c.UserOf(i)
 				if flows[i].Rate != nil || u == noUser {
 					continue
 				}
 				if uplinks[u] == nil {
-					uplinks[u] = NewUplink(runSeed + uint64(u))
+					uplinks[u] = lte.NewUplink(runSeed + uint64(u))
 				}
 				flows[i].Uplink = uplinks[u]
 			}
@@ -123,11 +122,15 @@ func (c *Case) addBlocks(runSeed uint64) {
 		n.Cells[i].Groups = true
 	}
 	for u := range n.Users {
-		level, fading := n.Users[u].SINR, Fading(runSeed+uint64(u), 0, fadingDeviation)
-		n.Users[u].Adapts = true
+		level, fading := n.Users[u].SINR, Fading(runSeed+uint64(u), 0, lte.FadingDeviation)
+		n.Users[u].Adapts = n.Users[u].Rate == nil
 		n.Users[u].SINR = func(number int64) float64 { return level(number) + fading(number) }
 	}
-	n.Users[0].Sleeps = true
+	for i, f := range c.Flows {
+		if u := c.UserOf(i); f.Rate == nil && u != noUser {
+			n.Users[u].Sleeps = true
+		}
+	}
 }
 
 // addWire adds a wired part before the cells, with cross traffic.
@@ -140,6 +143,7 @@ func (c *Case) addWire(r *rand.Rand, runSeed uint64) {
 		carries += x.Bits(15) * 1000
 	}
 	rate := unit.Rate(part * carries)
+	c.OthersSkipWire = true
 	before := c.Wire
 	c.Wire = func() (l Link) {
 		l = NewWire(SteadyRate(rate), rate.Bytes(queue))

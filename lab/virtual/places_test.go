@@ -40,24 +40,6 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestUplink: what is ready within a period leaves together; the first waits for a request and its grant.
-func TestUplink(t *testing.T) {
-	u := NewUplink(1)
-	first := u.nextGrant(11 * ms)
-	if first < 19*ms || first >= 23*ms {
-		t.Errorf("the first leaves at %v", first)
-	}
-	if next := u.nextGrant(15 * ms); next != first {
-		t.Errorf("the second leaves at %v, want %v", next, first)
-	}
-	if next := u.nextGrant(first + 1); next != first+srPeriod {
-		t.Errorf("one more to send: %v, want %v", next, first+srPeriod)
-	}
-	if idle := u.nextGrant(time.Second + 1); idle < time.Second+srPeriod+grantMin {
-		t.Errorf("idle: %v", idle)
-	}
-}
-
 // TestBursts: bursts have the mean that is asked for, and can be read anywhere again.
 func TestBursts(t *testing.T) {
 	rate := Bursts(1, 10*unit.Mbps, 200*ms, 600*ms)

@@ -14,6 +14,7 @@ import (
 
 	"mpbond/base/event"
 	"mpbond/base/unit"
+	"mpbond/lab/lte"
 	"mpbond/pbe/cc"
 )
 
@@ -56,7 +57,7 @@ type Flow struct {
 	// ExtraDelay, if set, is a further delay from the sender to the link, as of another route. Packets keep their order.
 	ExtraDelay func(now time.Duration) time.Duration
 	// Uplink, if set, delays acknowledgements until the device may send.
-	Uplink *Uplink
+	Uplink *lte.Uplink
 	// Feedback, if set, returns the feedback for a packet that reaches the receiver.
 	Feedback func(now time.Duration, p *Packet) cc.CellFeedback
 	// Loss is the share of packets dropped at random before the link, 0 to 1.
@@ -241,7 +242,7 @@ func (w *simulation) handleFlowEvent(e simEvent) {
 		}
 		leaves := e.at
 		if f.Uplink != nil {
-			leaves = f.Uplink.nextGrant(e.at)
+			leaves = f.Uplink.NextGrant(e.at)
 		}
 		w.scheduleSimEvent(simEvent{at: leaves + f.AckDelay, kind: ackEvent, flow: e.flow, p: e.p})
 	case ackEvent:
