@@ -34,6 +34,7 @@ type baseStation struct {
 	name         string
 	net          *lte.Network
 	signals      []*lte.Signal    // by user
+	fading       []*lte.Fading    // by user; nil: none
 	recordings   []*lte.Recording // by user; nil: the signal counts
 	members      []member         // by user
 	next         time.Duration    // ideal end of the next subframe
@@ -82,17 +83,14 @@ func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*b
 		}
 	}
 	for i, u := range users {
-		cfg.Users[i].SINR = func(number int64) float64 { return u.signal.At(s.timeSinceStart(number)) }
-		if n.Detailed {
-			fading := lte.NewFading(cfg.Seed+uint64(i)<<32, lte.FadingDeviation)
-			cfg.Users[i].SINR = func(number int64) float64 {
-				return u.signal.At(s.timeSinceStart(number)) + fading.Next()
-			}
-		}
 		if r := u.recording; r != nil {
 			cfg.Users[i].Rate = func(number int64) unit.Rate { return r.At(s.timeSinceStart(number)) }
 		}
 		s.signals = append(s.signals, u.signal)
+		if s.fading = append(s.fading, nil); n.Detailed {
+			s.fading[i] = lte.NewFading(cfg.Seed+uint64(i)<<32, lte.FadingDeviation)
+		}
+		cfg.Users[i].SINR = s.signal(i)
 		s.recordings = append(s.recordings, u.recording)
 		m := member{name: u.name, rnti: u.RNTI, source: u.source, handover: u.handover, nextHandover: u.handover}
 		for _, l := range links {
@@ -113,6 +111,17 @@ func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*b
 		}
 	}
 	return s, nil
+}
+
+// signal returns the signal of a user by subframe. It must be called once for each.
+func (s *baseStation) signal(u int) func(number int64) float64 {
+	return func(number int64) float64 {
+		v := s.signals[u].At(s.timeSinceStart(number))
+		if f := s.fading[u]; f != nil {
+			v += f.Next()
+		}
+		return v
+	}
 }
 
 // timeSinceStart returns the time from time zero to the beginning of a subframe, negative if there

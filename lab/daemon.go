@@ -480,6 +480,9 @@ func (d *daemon) collectStats(reset bool) (*Stats, error) {
 				lines[i] = newLineStats(l.lines[i])
 				lines[i].Refused = l.refused[1-i]
 			}
+			if g := l.grants; g != nil {
+				lines[Uplink].InFlight += len(g.held) - g.first
+			}
 			delays[k] = l.delays
 			if s := l.station; s != nil {
 				s.members[l.user].addNetworkCounts(&lines[Downlink], s.net.Waiting(l.user))

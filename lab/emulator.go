@@ -51,7 +51,8 @@ type emulatedLink struct {
 // grantQueue holds packets of an uplink until they are granted blocks.
 type grantQueue struct {
 	uplink *lte.Uplink
-	held   []heldPacket // in order
+	held   []heldPacket // in order, from the index first on
+	first  int
 }
 
 // heldPacket is a packet that leaves at a time.
@@ -283,14 +284,18 @@ func (e *emulator) deliverDue() (next time.Duration, wait bool) {
 // deliverGranted delivers what has been granted blocks. It returns when the next packet of the link's grantQueue is
 // due, if there is one.
 func (e *emulator) deliverGranted(l *emulatedLink) (next time.Duration, ok bool) {
-	for l.grants != nil && len(l.grants.held) > 0 {
-		h := l.grants.held[0]
+	g := l.grants
+	if g == nil {
+		return 0, false
+	}
+	for ; g.first < len(g.held); g.first++ {
+		h := g.held[g.first]
 		if h.at > e.emulatorTime() {
 			return h.at, true
 		}
-		l.grants.held = l.grants.held[1:]
 		e.deliverToReceiver(l, Uplink, h.packet, h.at)
 	}
+	g.held, g.first = g.held[:0], 0
 	return 0, false
 }
 

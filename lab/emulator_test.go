@@ -53,8 +53,8 @@ func TestGrants(t *testing.T) {
 		p := shaper.Packet{Size: 1, Data: append(e.takeBuffer()[:0], byte(i))}
 		l.grants.held = append(l.grants.held, heldPacket{p, at})
 	}
-	if next, ok := e.deliverGranted(l); !ok || next != later || len(l.grants.held) != 2 {
-		t.Errorf("next %v, %v, %d held", next, ok, len(l.grants.held))
+	if next, ok := e.deliverGranted(l); !ok || next != later || l.grants.first != 2 {
+		t.Errorf("next %v, %v, %d delivered", next, ok, l.grants.first)
 	}
 	got := make([]byte, 10)
 	if n, err := r.Read(got); err != nil || string(got[:n]) != "\x00\x01" {

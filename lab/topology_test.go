@@ -261,6 +261,15 @@ signal="9dB"`)), ".")
 			t.Errorf("user %d adapts and sleeps: %v, want %v", i, got, want)
 		}
 	}
+	air := &emulatedLink{name: "l"}
+	station, err := newBaseStation("t", n, top, []*emulatedLink{air})
+	if err != nil || air.grants == nil {
+		t.Errorf("a link of a detailed network needs no grants: %v", err)
+	}
+	s := station.signal(0)
+	if a, b, c := s(0), s(1), s(2); a == b && b == c {
+		t.Error("the signal does not fade")
+	}
 	n.Scheduler = "equal"
 	if cfg, _, err = n.buildConfig(top, "t"); err != nil || cfg.Scheduler != lte.EqualShare {
 		t.Errorf("scheduler %v, %v", cfg.Scheduler, err)
@@ -269,6 +278,11 @@ signal="9dB"`)), ".")
 	if cfg, _, err = n.buildConfig(top, "t"); err != nil || cfg.Users[0].Adapts || cfg.Users[0].Sleeps ||
 		cfg.CarriersByUse || cfg.Cells[0].Groups {
 		t.Errorf("%+v, %v", cfg, err)
+	}
+	air = &emulatedLink{name: "l"}
+	if station, err = newBaseStation("t", n, top, []*emulatedLink{air}); err != nil || air.grants != nil ||
+		station.signal(0)(0) != station.signal(0)(1) {
+		t.Errorf("a simple network has details: %v", err)
 	}
 }
 

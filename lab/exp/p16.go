@@ -5,6 +5,7 @@ package exp
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"mpbond/base/unit"
@@ -93,6 +94,9 @@ func rowP16Recordings(radio.Set) Row {
 		c := pbeModelCell(x.name+virtualSuffix, nil)
 		c.complete = func(c *Cell, dir string) error {
 			p, err := x.load(dir)
+			if needs := time.Duration(c.Reps) * recordedFlowLength; err == nil && time.Duration(len(p.Rates))*p.Step < needs {
+				err = fmt.Errorf("%s is shorter than %v", x.file, needs)
+			}
 			if err == nil {
 				c.Model = recordedModel(p)
 			}
@@ -209,6 +213,15 @@ func (r Row) addCellParts(has virtual.Parts) Row {
 	}
 	r.Study, r.isUnpublished = CellRows, true
 	r.Cells = slices.Clone(r.Cells)
+	// Errors, scheduler and fading are those of the parts.
+	var left []string
+	r.Cells = slices.DeleteFunc(r.Cells, func(c Cell) bool {
+		is := strings.HasPrefix(c.Name, "p is ") || strings.Contains(c.Name, "fad") || strings.Contains(c.Name, "proportional")
+		if is {
+			left = append(left, c.Name)
+		}
+		return is
+	})
 	for i := range r.Cells {
 		m := *r.Cells[i].Model
 		plain := m.makeCase
@@ -221,6 +234,9 @@ func (r Row) addCellParts(has virtual.Parts) Row {
 			r.Cells[i].Quick = 0
 		}
 	}
+	r.Points = slices.DeleteFunc(slices.Clone(r.Points), func(p Point) bool {
+		return slices.ContainsFunc(left, func(name string) bool { return strings.HasPrefix(p.What, name+": ") })
+	})
 	return r
 }
 

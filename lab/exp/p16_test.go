@@ -27,9 +27,9 @@ func TestRecordedCells(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		lines := "" // 12 Mbit/s
-		for ms := range 1000 {
-			lines += fmt.Sprintln(ms)
+		lines := "" // 1.2 Mbit/s for 100 s
+		for ms := range 10_000 {
+			lines += fmt.Sprintln(10 * ms)
 		}
 		if err := os.WriteFile(name, []byte(lines), 0o644); err != nil {
 			t.Fatal(err)
@@ -69,12 +69,22 @@ func TestRecordedCells(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if a, b := recordedModel(p).makeCase(1002).Network.Users[0].Rate(0), p.Rates[2*recordedFlowLength/p.Step]; a != b {
+			t.Errorf("%s: the third repetition begins with %v, want %v", x.name, a, b)
+		}
 		c := recordedModel(p).makeCase(0)
 		for at := time.Duration(0); at < recordedFlowLength; at += 100 * time.Millisecond {
 			if a, b := rates.At(at), c.Network.Users[0].Rate(int64(at/time.Millisecond)); a != b {
 				t.Fatalf("%s: %v at %v, computed %v", x.name, a, at, b)
 			}
 		}
+	}
+	short := filepath.Join(dir, listRecordedCells()[1].file)
+	if err := os.WriteFile(short, []byte("1\n90000\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Experiments(Options{Traces: dir}); err == nil || !strings.Contains(err.Error(), "shorter than 1m40s") {
+		t.Errorf("a recording of 90 s: %v", err)
 	}
 	if err := os.Remove(filepath.Join(dir, listRecordedCells()[0].file)); err != nil {
 		t.Fatal(err)
@@ -115,5 +125,25 @@ func TestScatter(t *testing.T) {
 		if !strings.Contains(b.String(), ">"+s+"<") {
 			t.Errorf("the chart does not name %s", s)
 		}
+	}
+}
+
+// TestRecordedFront: a flow counts unless another scheme has as much rate and less delay in the same repetition.
+func TestRecordedFront(t *testing.T) {
+	r := rowP16Recordings(radio.Sets[0])
+	cell := listRecordedCells()[publishedRecordings].name
+	flow := func(scheme string, rep int, rate, p95 float64) lab.Result {
+		return lab.Result{Scheme: scheme, Rep: rep, Seconds: 20, SHA: true, Virtual: &lab.VirtualResult{
+			Flows: []lab.Flow{{Rate: rate, P95: p95}}}}
+	}
+	d := Data{cell + virtualSuffix: {flow(pbe, 0, 10, 50), flow("copa", 0, 9.95, 45), flow(pbe, 1, 10, 50),
+		flow("copa", 1, 9, 45), flow("bbr", 1, 10, 90)}}
+	all := r.Points[2].Cases(d)
+	if len(all) != 5 || all[0].Text != "1 of 2" || all[0].Value != 50 || all[0].Missing || !all[1].Missing {
+		t.Errorf("%+v", all)
+	}
+	d[listRecordedCells()[0].name+virtualSuffix] = []lab.Result{flow(pbe, 0, 10, 50)}
+	if all := r.Points[2].Cases(d); len(all) != 10 || all[0].Text != "1 of 1" || !all[1].Missing {
+		t.Errorf("%+v", all)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// maxRecordedRate bounds the rates of a Recording: two blocks of a subframe carry no more in valid messages.
-const maxRecordedRate = 500 * unit.Mbps
+// maxRecordedRate bounds the rates of a Recording: one block of a subframe carries no more in valid messages.
+const maxRecordedRate = 350 * unit.Mbps
 
 // Recording is the rate over time that a device alone gets from a cell, as it was measured. Rates are of packets. Each
 // holds until the next one, the last one to the end or to the loop.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/pbe/cell"
 )
 
 func TestRecordings(t *testing.T) {
@@ -73,4 +74,35 @@ func TestRecordedRate(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRecordedDevice: nothing is granted while the rate is 0, and only the first cell serves a device with a recording,
+// whose errors do not follow from a signal.
+func TestRecordedDevice(t *testing.T) {
+	n := New(Config{Cells: []CellConfig{cellOf(50), cellOf(100)}, Seed: 1, Users: []UserConfig{{RNTI: 0x4000,
+		Cells: []int{0, 1}, SINR: steady(0), Adapts: true, Rate: func(number int64) unit.Rate {
+			if number < 100 {
+				return 0
+			}
+			return 20 * unit.Mbps
+		}}}})
+	grants := [2]int{}
+	var got unit.Bytes
+	for number := range 3100 {
+		for n.Waiting(0) < 400_000 {
+			n.Offer(0, &Item{Size: packet})
+		}
+		for _, o := range n.Step(nil, func(s cell.Subframe) {
+			if number < 100 && len(s.Grants) > 0 {
+				t.Fatalf("a grant in subframe %d, without a rate", number)
+			}
+			grants[s.Cell] += len(s.Grants)
+		}) {
+			got += o.Item.Size
+		}
+	}
+	if grants[1] > 0 || grants[0] < 2900 {
+		t.Errorf("grants in the cells: %v", grants)
+	}
+	expectNear(t, "bytes in 3 s", float64(got), 3*20e6/8, 0.03)
 }

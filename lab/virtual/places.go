@@ -123,7 +123,7 @@ func (c *Case) addBlocks(runSeed uint64) {
 	}
 	for u := range n.Users {
 		level, fading := n.Users[u].SINR, Fading(runSeed+uint64(u), 0, lte.FadingDeviation)
-		n.Users[u].Adapts = n.Users[u].Rate == nil
+		n.Users[u].Adapts = true
 		n.Users[u].SINR = func(number int64) float64 { return level(number) + fading(number) }
 	}
 	for i, f := range c.Flows {

@@ -81,3 +81,17 @@ func TestPartsAreIndependent(t *testing.T) {
 		t.Errorf("%v, again %v", first.Delivered, again.Delivered)
 	}
 }
+
+// TestOthersSkipWire: a flow of a given rate to another device passes the wire, or comes another way.
+func TestOthersSkipWire(t *testing.T) {
+	for _, skip := range []bool{false, true} {
+		c := Beside(1, SteadyRate(10*unit.Mbps))
+		c.Length, c.OthersSkipWire = 4*sec, skip
+		c.Wire = func() Link { return NewWire(SteadyRate(2*unit.Mbps), 30*unit.KB) }
+		o := c.Run("bbr")
+		ours, other := o.Flows[0].Rate(sec, c.Length), o.Flows[1].Rate(sec, c.Length)
+		if skip && (other < 9*unit.Mbps || ours < 1700*unit.Kbps) || !skip && other > 2*unit.Mbps {
+			t.Errorf("skips %v: %v, and %v of the other device", skip, ours, other)
+		}
+	}
+}

@@ -30,13 +30,9 @@ const (
 // foot and every 3.6 s in a car at 50 km/h.
 const ownRateMemory = 4000
 
-// rateChange is the relative change of R_w that shows another signal: steps of CQI are larger, and differences that
-// follow from the sizes of all but the smallest grants are less (36.213 tables 7.1.7.2.1-1 and 7.2.3-1).
-const rateChange = 0.05
-
-// outageSubframes is the time without a grant in any cell after which a device was out of reach, as in a handover or
-// behind a bridge, if the cell had room for it. What comes then was in a queue of the cell if the device at once gets
-// all there is.
+// outageSubframes is the time without a grant in any cell after which a device was out of reach, as behind a bridge, if
+// the cells had room for it: half of their blocks were idle. Else it had to wait for others. What comes after an outage
+// was in a queue of the cells if the device at once gets all there is.
 const outageSubframes = 20
 
 // fullThreshold is the part of the possible capacity from which on a device has all of it.
@@ -117,7 +113,7 @@ type Monitor struct {
 	window    int
 	activated int
 	last      int64
-	lastOwn   int64 // of the last row with a grant to this device, 0: none
+	pause     pause
 }
 
 // NewMonitor returns a Monitor without cells that fits p.
@@ -141,7 +137,7 @@ func (m *Monitor) AddCell(c ID, self RNTI, p float64) bool {
 // SetSelf sets the device's RNTI in all cells, as each connection to the network gives a new one
 // (one RNTI for all cells of a device, 36.300 section 8.1). The state of other users stays.
 func (m *Monitor) SetSelf(self RNTI) {
-	m.self, m.lastOwn = self, 0
+	m.self, m.pause = self, pause{}
 	m.check.startAnew()
 	for _, o := range m.cells {
 		if o != nil {
@@ -170,7 +166,7 @@ func (m *Monitor) Add(r *Row) {
 	again := r.Number <= m.last
 	m.last = r.Number
 	if again {
-		m.lastOwn = 0
+		m.pause = pause{}
 	}
 	granted := false
 	for c, o := range m.cells {
@@ -193,9 +189,7 @@ func (m *Monitor) Add(r *Row) {
 		}
 		o.active = active
 	}
-	if granted {
-		m.noteGrant(r.Number)
-	}
+	m.noteRow(r.Number, granted)
 	if m.check != nil {
 		if self := m.check.compareRow(r, m.self); self != m.self {
 			m.SetSelf(self)
@@ -203,16 +197,38 @@ func (m *Monitor) Add(r *Row) {
 	}
 }
 
-// noteGrant notes a row with a grant to this device, which ends an outage if there was none for long.
-func (m *Monitor) noteGrant(number int64) {
-	if m.lastOwn > 0 && number-m.lastOwn > outageSubframes {
+// pause counts the rows since the last one with a grant to this device, and the blocks of the active cells in them.
+type pause struct {
+	lastOwn   int64 // row of that grant, 0: none
+	rows      int64 // that were received
+	idle, all int   // blocks
+}
+
+// noteRow notes a row. After an outage a grant begins the count since then anew.
+func (m *Monitor) noteRow(number int64, granted bool) {
+	p := &m.pause
+	if !granted {
+		received := false
+		for _, o := range m.cells {
+			if o != nil && o.active && o.received && o.lastReceived == number {
+				received = true
+				p.idle, p.all = p.idle+o.window.newestIdle(), p.all+int(o.window.prb)
+			}
+		}
+		if received {
+			p.rows++
+		}
+		return
+	}
+	length := number - p.lastOwn - 1
+	if p.lastOwn > 0 && length >= outageSubframes && float64(p.rows) >= minReceived*float64(length) && 2*p.idle >= p.all {
 		for _, o := range m.cells {
 			if o != nil {
-				o.window.noteOutageEnd(m.lastOwn)
+				o.window.outageEnd = number
 			}
 		}
 	}
-	m.lastOwn = number
+	*p = pause{lastOwn: number}
 }
 
 // noteOwnBlocks updates the state from the device's own grants in the subframe, and reports whether there were any.
@@ -276,7 +292,7 @@ func (m *Monitor) Estimate() Estimate {
 			continue
 		}
 		f := o.window.Usage(m.UserFilter)
-		if f.RecentRate > 0 && math.Abs(f.RecentRate-f.Rate) > rateChange*f.Rate && !m.Strict {
+		if f.RecentRate > 0 && !m.Strict {
 			f.Rate = f.RecentRate
 		}
 		f.Rate = o.estimateBitsPerPRB(f, m.last)

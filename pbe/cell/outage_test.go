@@ -98,35 +98,64 @@ func TestFullAfterOutage(t *testing.T) {
 		before, pause, after func(int64) []Grant
 		history              int64
 		is                   bool
-		settles              int64 // for so long, what was before the pause counts too
+		settles              int64 // for so long, what was before the pause counts too: the cell was full
+		until                int64 // only so many subframes after pauses up to 150 are checked; 0: all
 	}
 	crowd := always(newTestGrant(self, 10, 600), newTestGrant(700, 40, 600))
 	other := always(newTestGrant(700, 10, 600))
 	for _, x := range []pause{
-		{"outage", all, always(), all, 400, true, 0},
-		{"outage soon after the start", all, always(), all, 50, true, 0},
-		{"outage beside another device", beside, other, beside, 400, true, 0},
-		{"pause of the wired part", half, always(), half, 400, false, 0},
-		{"pause, then another queue", all, always(), half, 400, false, 100},
-		{"turns of others, then a part", crowd, always(newTestGrant(700, 50, 600)), little, 400, false, 100},
-		{"pause beside another device", little, other, little, 400, false, 0},
+		{"outage", all, always(), all, 400, true, 0, 0},
+		{"outage soon after the start", all, always(), all, 50, true, 0, 0},
+		{"outage beside another device", beside, other, beside, 400, true, 0, 0},
+		{"pause of the wired part", half, always(), half, 400, false, 0, 0},
+		{"pause, then another queue", all, always(), half, 400, false, 80, 0},
+		{"turns of others, then a part", crowd, always(newTestGrant(700, 50, 600)), little, 400, false, 0, 0},
+		{"turn of this device after others", crowd, always(newTestGrant(700, 50, 600)), all, 400, false, 0, 8},
+		{"pause beside another device", little, other, little, 400, false, 0, 0},
 	} {
 		for _, length := range []int64{30, 100, 150, 199, 900} {
 			m := newTestMonitor(false)
 			runRows(m, 1, x.history, x.before)
 			runRows(m, 1+x.history, length, x.pause)
 			number := 1 + x.history + length
-			for _, after := range []int64{4, 8, 20, 40, 80, 160} {
+			for _, after := range []int64{3, 4, 8, 20, 40, 80, 160} {
 				e := runRows(m, number, 1+x.history+length+after-number, x.after)
 				number = 1 + x.history + length + after
-				if x.settles > length+after {
+				if x.until > 0 && (after > x.until || length > 150) {
 					continue
 				}
-				if e.Full != x.is {
-					t.Errorf("%s of %d, %d later: full %v, want %v", x.what, length, after, e.Full, x.is)
+				if want := x.is || length+after < x.settles; e.Full != want {
+					t.Errorf("%s of %d, %d later: full %v, want %v", x.what, length, after, e.Full, want)
 				}
 			}
 		}
+	}
+	// With two cells, one of which is busy with others: together they had room.
+	two := newTestMonitor(false)
+	two.AddCell(1, self, 0)
+	number := int64(0)
+	add := func(n int64, received bool, own uint8) Estimate {
+		for range n {
+			number++
+			g := []Grant{newTestGrant(700, 45, 600)}
+			a, b := Subframe{Number: number, PRB: 50, Grants: g}, Subframe{Number: number, PRB: 50, Cell: 1}
+			if own > 0 {
+				a.Grants, b.Grants = append(a.Grants, newTestGrant(self, 5, 600)), []Grant{newTestGrant(self, own, 600)}
+			}
+			two.Add(&Row{Number: number, Received: [MaxCells]bool{received, received}, Cells: [MaxCells]Subframe{a, b}})
+		}
+		return two.Estimate()
+	}
+	add(400, true, 50)
+	add(100, true, 0)
+	if add(8, true, 50); two.cells[0].window.outageEnd != 501 || two.cells[1].window.outageEnd != 501 {
+		t.Errorf("outages until %d and %d, want 501", two.cells[0].window.outageEnd, two.cells[1].window.outageEnd)
+	}
+	// Rows that were not received show no outage.
+	add(300, true, 50)
+	add(60, false, 50)
+	if add(8, true, 50); two.cells[0].window.outageEnd != 501 {
+		t.Errorf("an outage until %d without reception", two.cells[0].window.outageEnd)
 	}
 	// Bursts that fill the cell, and leave it idle between them, show no outage.
 	m := newTestMonitor(false)
@@ -155,7 +184,12 @@ func TestShareAfterPause(t *testing.T) {
 // TestNewNameIsNoOutage: with another RNTI, nothing before counts as an outage.
 func TestNewNameIsNoOutage(t *testing.T) {
 	m := newTestMonitor(false)
-	runRows(m, 1, 400, always(newTestGrant(self, 25, 600)))
+	runRows(m, 1, 200, always(newTestGrant(self, 25, 600)))
+	runRows(m, 201, 100, always())
+	runRows(m, 301, 100, always(newTestGrant(self, 25, 600)))
+	if end := m.cells[0].window.outageEnd; end != 301 {
+		t.Errorf("an outage until %d, want 301", end)
+	}
 	renamed := always(newTestGrant(self+1, 25, 600))
 	runRows(m, 401, 100, renamed)
 	m.SetSelf(self + 1)
@@ -177,6 +211,12 @@ func TestSinceOutage(t *testing.T) {
 		own, others = own+int(a), others+int(b)
 		runRows(m, 351+n, 1, always(newTestGrant(self, a, 600), newTestGrant(700, b, 600)))
 		f, all := m.cells[0].window.Usage(FilterByShare).SinceOutage, float64(n+1)
+		if n < minSinceOutage-1 {
+			if f.Own != 0 || f.Idle != 50 {
+				t.Fatalf("%d later: %+v", n, f)
+			}
+			continue
+		}
 		if n >= activeWindow-1 {
 			if f.Error == 0 {
 				t.Fatalf("%d later the outage still counts", n)

@@ -46,6 +46,13 @@ const (
 // subframes.
 const rateSubframes = 10
 
+// rateChange is the relative change of R_w that shows another signal: steps of CQI are larger, and differences that
+// follow from the sizes of all but the smallest grants are less (36.213 tables 7.1.7.2.1-1 and 7.2.3-1).
+const rateChange = 0.05
+
+// minSinceOutage is how many subframes since an outage say something.
+const minSinceOutage = 3
+
 // minSharedPart is the part of the cell that data users must have before their R_w represents data
 // traffic. Control traffic passes the filter now and then, and is less.
 const minSharedPart = 0.1
@@ -281,22 +288,6 @@ func (w *Window) dropOldestSubframe() {
 	w.n, w.older = w.n-1, w.older-1
 }
 
-// noteOutageEnd notes that the device had grants until the subframe from, and again in the newest one. It was out of
-// reach in between if the cell had room for it: at least half of the blocks were idle. Else it had to wait for others.
-func (w *Window) noteOutageEnd(from int64) {
-	idle, all := 0, 0
-	for i := w.n - 2; i >= 0; i-- {
-		t := &w.slots[(w.head+i)%len(w.slots)]
-		if t.number <= from {
-			break
-		}
-		idle, all = idle+int(t.idle), all+int(w.prb)
-	}
-	if 2*idle >= all {
-		w.outageEnd = w.last
-	}
-}
-
 // received returns the number of subframes of the window.
 func (w *Window) received() int { return w.n - w.older }
 
@@ -328,8 +319,8 @@ type Usage struct {
 	Users int
 	// AllUsers counts all users with a downlink grant.
 	AllUsers int
-	// Rate is R_w in bits per PRB, of own grants, 0 if there were none. RecentRate is that of the last rateSubframes.
-	// In an Estimate, Rate is the R_w that was used.
+	// Rate is R_w in bits per PRB, of own grants, 0 if there were none. RecentRate is that of the last rateSubframes if
+	// it shows another signal, else 0. In an Estimate, Rate is the R_w that was used.
 	Rate, RecentRate float64
 	// OthersRate is the R_w of the other users that share the cell, 0 while they have less than a
 	// tenth of it: control users, with few bits per block, do not represent data.
@@ -417,7 +408,8 @@ func (w *Window) deviationOfOwn(own float64) (deviation, bins float64) {
 	return math.Sqrt(max(squares-sum*sum/bins, 0) / (bins - 1)), bins
 }
 
-// partSinceOutage returns the means since the last outage. The error counts as 0: what comes then must fill the cell.
+// partSinceOutage returns the means since the last outage, at first as if all was idle. The error counts as 0: what
+// comes then must fill the cell.
 func (w *Window) partSinceOutage(others []otherUser) PartOfCell {
 	for _, u := range w.users {
 		u.since = 0
@@ -433,6 +425,9 @@ func (w *Window) partSinceOutage(others []otherUser) PartOfCell {
 			w.users[h.user].since += int(h.prb)
 		}
 	}
+	if n < minSinceOutage {
+		return PartOfCell{Idle: float64(w.prb)}
+	}
 	parts, left := w.parts[:0], 0
 	for _, o := range others {
 		parts = append(parts, o.sums.since)
@@ -441,7 +436,6 @@ func (w *Window) partSinceOutage(others []otherUser) PartOfCell {
 		left = own.since
 	}
 	w.parts = parts
-	n = max(n, 1)
 	return PartOfCell{Own: float64(left) / n, Even: evenShareLevel(left, parts) / n, Idle: float64(idle) / n}
 }
 
@@ -544,6 +538,14 @@ func evenShareLevel(own int, others []int) float64 {
 	return float64(remaining)
 }
 
+// newestIdle returns the idle blocks of the last subframe.
+func (w *Window) newestIdle() int {
+	if w.n == 0 {
+		return 0
+	}
+	return int(w.slots[(w.head+w.n-1)%len(w.slots)].idle)
+}
+
 // newestShares returns the shares of the last subframe.
 func (w *Window) newestShares() []share {
 	if w.n == 0 {
@@ -560,17 +562,32 @@ func (w *Window) ownBitsPerPRB() float64 {
 	return 0
 }
 
-// recentBitsPerPRB returns R_w of the device's own blocks within rateSubframes. It is 0 unless blocks with a size were
-// at least half as many a subframe as in the window, because those of small grants have fewer bits. Grants with a
-// retransmission have fewer too, where the other block is missing: they do not count.
+// recentBitsPerPRB returns R_w of the device's own blocks within rateSubframes if it shows another signal than the whole
+// window, else 0. It shows none unless blocks with a size were at least half as many a subframe as in the window, because
+// those of small grants have fewer bits.
 func (w *Window) recentBitsPerPRB() float64 {
-	if w.received() <= rateSubframes {
-		return 0 // the window is as recent
+	all := w.users[w.self].window
+	own := w.sumNewBlocks(w.last - rateSubframes)
+	recent := own.meanBitsPerPRB()
+	if own.sizedPRB*w.received()*2 < all.sizedPRB*rateSubframes || !isOtherRate(recent, all.meanBitsPerPRB()) {
+		return 0
 	}
-	var own usageSum
+	all = w.sumNewBlocks(math.MinInt64)
+	if !isOtherRate(recent, all.meanBitsPerPRB()) {
+		return 0
+	}
+	return recent
+}
+
+// isOtherRate reports whether R_w differs so much that the signal has changed.
+func isOtherRate(a, b float64) bool { return math.Abs(a-b) > rateChange*b }
+
+// sumNewBlocks sums the device's own grants in the window after a subframe. Grants with a retransmission do not count:
+// they have fewer bits where the other block is missing.
+func (w *Window) sumNewBlocks(after int64) (own usageSum) {
 	for i := w.n - 1; i >= w.older; i-- {
 		t := &w.slots[(w.head+i)%len(w.slots)]
-		if t.number <= w.last-rateSubframes {
+		if t.number <= after {
 			break
 		}
 		for _, h := range t.shares {
@@ -579,8 +596,5 @@ func (w *Window) recentBitsPerPRB() float64 {
 			}
 		}
 	}
-	if own.sizedPRB*w.received()*2 < w.users[w.self].window.sizedPRB*rateSubframes {
-		return 0
-	}
-	return own.meanBitsPerPRB()
+	return own
 }
