@@ -216,7 +216,8 @@ func (r Row) addCellParts(has virtual.Parts) Row {
 	// Errors, scheduler and fading are those of the parts.
 	var left []string
 	r.Cells = slices.DeleteFunc(r.Cells, func(c Cell) bool {
-		is := strings.HasPrefix(c.Name, "p is ") || strings.Contains(c.Name, "fad") || strings.Contains(c.Name, "proportional")
+		is := strings.HasPrefix(c.Name, "p is ") || strings.Contains(c.Name, "fad") ||
+			strings.Contains(c.Name, "proportional")
 		if is {
 			left = append(left, c.Name)
 		}

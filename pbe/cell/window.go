@@ -562,9 +562,9 @@ func (w *Window) ownBitsPerPRB() float64 {
 	return 0
 }
 
-// recentBitsPerPRB returns R_w of the device's own blocks within rateSubframes if it shows another signal than the whole
-// window, else 0. It shows none unless blocks with a size were at least half as many a subframe as in the window, because
-// those of small grants have fewer bits.
+// recentBitsPerPRB returns R_w of the device's own blocks within rateSubframes if it shows another signal than the
+// whole window, else 0. It shows none unless blocks with a size were at least half as many a subframe as in the window,
+// because those of small grants have fewer bits.
 func (w *Window) recentBitsPerPRB() float64 {
 	all := w.users[w.self].window
 	own := w.sumNewBlocks(w.last - rateSubframes)
