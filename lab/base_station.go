@@ -90,7 +90,7 @@ func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*b
 		if s.fading = append(s.fading, nil); n.Detailed {
 			s.fading[i] = lte.NewFading(cfg.Seed+uint64(i)<<32, lte.FadingDeviation)
 		}
-		cfg.Users[i].SINR = s.signal(i)
+		cfg.Users[i].SINR = s.signalOf(i)
 		s.recordings = append(s.recordings, u.recording)
 		m := member{name: u.name, rnti: u.RNTI, source: u.source, handover: u.handover, nextHandover: u.handover}
 		for _, l := range links {
@@ -113,8 +113,8 @@ func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*b
 	return s, nil
 }
 
-// signal returns the signal of a user by subframe. It must be called once for each.
-func (s *baseStation) signal(u int) func(number int64) float64 {
+// signalOf returns the signal of a user by subframe. It must be called once for each.
+func (s *baseStation) signalOf(u int) func(number int64) float64 {
 	return func(number int64) float64 {
 		v := s.signals[u].At(s.timeSinceStart(number))
 		if f := s.fading[u]; f != nil {

@@ -266,7 +266,7 @@ signal="9dB"`)), ".")
 	if err != nil || air.grants == nil {
 		t.Errorf("a link of a detailed network needs no grants: %v", err)
 	}
-	s := station.signal(0)
+	s := station.signalOf(0)
 	if a, b, c := s(0), s(1), s(2); a == b && b == c {
 		t.Error("the signal does not fade")
 	}
@@ -281,7 +281,7 @@ signal="9dB"`)), ".")
 	}
 	air = &emulatedLink{name: "l"}
 	if station, err = newBaseStation("t", n, top, []*emulatedLink{air}); err != nil || air.grants != nil ||
-		station.signal(0)(0) != station.signal(0)(1) {
+		station.signalOf(0)(0) != station.signalOf(0)(1) {
 		t.Errorf("a simple network has details: %v", err)
 	}
 }

@@ -18,17 +18,17 @@ func newTestMonitor(strict bool) *Monitor {
 	return m
 }
 
-// always returns grants that are the same in each subframe.
-func always(grants ...Grant) func(int64) []Grant { return func(int64) []Grant { return grants } }
+// repeatGrants returns grants that are the same in each subframe.
+func repeatGrants(grants ...Grant) func(int64) []Grant { return func(int64) []Grant { return grants } }
 
 // TestRecentRate: after the signal changes, the estimate follows within rateSubframes. The paper's follows within a
 // window.
 func TestRecentRate(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		m := newTestMonitor(strict)
-		runRows(m, 1, 200, always(newTestGrant(self, 50, 600)))
+		runRows(m, 1, 200, repeatGrants(newTestGrant(self, 50, 600)))
 		for n := range int64(40) {
-			e := runRows(m, 201+n, 1, always(newTestGrant(self, 50, 300)))
+			e := runRows(m, 201+n, 1, repeatGrants(newTestGrant(self, 50, 300)))
 			want, window := 1-0.5*min(float64(n+1)/rateSubframes, 1), 1-0.5*float64(n+1)/40
 			if strict || math.Abs(want/window-1) <= rateChange {
 				want = window
@@ -49,16 +49,16 @@ func TestNotRecent(t *testing.T) {
 		after    int64
 		expected float64 // bits per PRB
 	}{
-		{"4 % less", 0, always(newTestGrant(self, 50, 576)), false, 10, 594},
-		{"10 % less", 0, always(newTestGrant(self, 50, 540)), true, 10, 540},
-		{"few blocks", 0, always(newTestGrant(self, 20, 300)), false, 10, (30*50*600 + 10*20*300) / (30*50 + 10*20.)},
-		{"short window", 10 * time.Millisecond, always(newTestGrant(self, 50, 300)), false, 5, 450},
+		{"4 % less", 0, repeatGrants(newTestGrant(self, 50, 576)), false, 10, 594},
+		{"10 % less", 0, repeatGrants(newTestGrant(self, 50, 540)), true, 10, 540},
+		{"few blocks", 0, repeatGrants(newTestGrant(self, 20, 300)), false, 10, (30*50*600 + 10*20*300) / (30*50 + 10*20.)},
+		{"short window", 10 * time.Millisecond, repeatGrants(newTestGrant(self, 50, 300)), false, 5, 450},
 	} {
 		m := newTestMonitor(false)
 		if x.window > 0 {
 			m.SetWindow(x.window)
 		}
-		runRows(m, 1, 200, always(newTestGrant(self, 50, 600)))
+		runRows(m, 1, 200, repeatGrants(newTestGrant(self, 50, 600)))
 		e := runRows(m, 201, x.after, x.grants)
 		checkNear(t, x.what, e.Usage[0].Rate, x.expected, 1e-3)
 	}
@@ -90,9 +90,9 @@ func TestNotRecent(t *testing.T) {
 // TestFullAfterOutage: what comes after an outage was in the cell's queue if the device at once gets all there is. What
 // comes after a pause of the wired part does not fill the cell.
 func TestFullAfterOutage(t *testing.T) {
-	all, half := always(newTestGrant(self, 50, 600)), always(newTestGrant(self, 25, 600))
-	beside := always(newTestGrant(self, 40, 600), newTestGrant(700, 10, 600))
-	little := always(newTestGrant(self, 10, 600), newTestGrant(700, 10, 600))
+	all, half := repeatGrants(newTestGrant(self, 50, 600)), repeatGrants(newTestGrant(self, 25, 600))
+	beside := repeatGrants(newTestGrant(self, 40, 600), newTestGrant(700, 10, 600))
+	little := repeatGrants(newTestGrant(self, 10, 600), newTestGrant(700, 10, 600))
 	type pause struct {
 		what                 string
 		before, pause, after func(int64) []Grant
@@ -101,16 +101,16 @@ func TestFullAfterOutage(t *testing.T) {
 		settles              int64 // for so long, what was before the pause counts too: the cell was full
 		until                int64 // only so many subframes after pauses up to 150 are checked; 0: all
 	}
-	crowd := always(newTestGrant(self, 10, 600), newTestGrant(700, 40, 600))
-	other := always(newTestGrant(700, 10, 600))
+	crowd := repeatGrants(newTestGrant(self, 10, 600), newTestGrant(700, 40, 600))
+	other := repeatGrants(newTestGrant(700, 10, 600))
 	for _, x := range []pause{
-		{"outage", all, always(), all, 400, true, 0, 0},
-		{"outage soon after the start", all, always(), all, 50, true, 0, 0},
+		{"outage", all, repeatGrants(), all, 400, true, 0, 0},
+		{"outage soon after the start", all, repeatGrants(), all, 50, true, 0, 0},
 		{"outage beside another device", beside, other, beside, 400, true, 0, 0},
-		{"pause of the wired part", half, always(), half, 400, false, 0, 0},
-		{"pause, then another queue", all, always(), half, 400, false, 80, 0},
-		{"turns of others, then a part", crowd, always(newTestGrant(700, 50, 600)), little, 400, false, 0, 0},
-		{"turn of this device after others", crowd, always(newTestGrant(700, 50, 600)), all, 400, false, 0, 8},
+		{"pause of the wired part", half, repeatGrants(), half, 400, false, 0, 0},
+		{"pause, then another queue", all, repeatGrants(), half, 400, false, 80, 0},
+		{"turns of others, then a part", crowd, repeatGrants(newTestGrant(700, 50, 600)), little, 400, false, 0, 0},
+		{"turn of this device after others", crowd, repeatGrants(newTestGrant(700, 50, 600)), all, 400, false, 0, 8},
 		{"pause beside another device", little, other, little, 400, false, 0, 0},
 	} {
 		for _, length := range []int64{30, 100, 150, 199, 900} {
@@ -172,9 +172,9 @@ func TestFullAfterOutage(t *testing.T) {
 // TestShareAfterPause: a pause of the device changes nothing in what it could have beside another device.
 func TestShareAfterPause(t *testing.T) {
 	m := newTestMonitor(false)
-	both := always(newTestGrant(self, 40, 600), newTestGrant(700, 10, 600))
+	both := repeatGrants(newTestGrant(self, 40, 600), newTestGrant(700, 10, 600))
 	runRows(m, 1, 400, both)
-	runRows(m, 401, 100, always(newTestGrant(700, 10, 600)))
+	runRows(m, 401, 100, repeatGrants(newTestGrant(700, 10, 600)))
 	e := runRows(m, 501, 60, both)
 	if got := float64(e.Physical) / 1e6; got < 17 {
 		t.Errorf("C_p %.1f Mbit/s, before the pause 24", got)
@@ -184,13 +184,13 @@ func TestShareAfterPause(t *testing.T) {
 // TestNewNameIsNoOutage: with another RNTI, nothing before counts as an outage.
 func TestNewNameIsNoOutage(t *testing.T) {
 	m := newTestMonitor(false)
-	runRows(m, 1, 200, always(newTestGrant(self, 25, 600)))
-	runRows(m, 201, 100, always())
-	runRows(m, 301, 100, always(newTestGrant(self, 25, 600)))
+	runRows(m, 1, 200, repeatGrants(newTestGrant(self, 25, 600)))
+	runRows(m, 201, 100, repeatGrants())
+	runRows(m, 301, 100, repeatGrants(newTestGrant(self, 25, 600)))
 	if end := m.cells[0].window.outageEnd; end != 301 {
 		t.Errorf("an outage until %d, want 301", end)
 	}
-	renamed := always(newTestGrant(self+1, 25, 600))
+	renamed := repeatGrants(newTestGrant(self+1, 25, 600))
 	runRows(m, 401, 100, renamed)
 	m.SetSelf(self + 1)
 	runRows(m, 501, 10, renamed)
@@ -203,13 +203,13 @@ func TestNewNameIsNoOutage(t *testing.T) {
 func TestSinceOutage(t *testing.T) {
 	m := newTestMonitor(false)
 	r := rand.New(rand.NewPCG(5, 6))
-	runRows(m, 1, 300, always(newTestGrant(self, 20, 600)))
-	runRows(m, 301, 50, always(newTestGrant(700, 5, 600)))
+	runRows(m, 1, 300, repeatGrants(newTestGrant(self, 20, 600)))
+	runRows(m, 301, 50, repeatGrants(newTestGrant(700, 5, 600)))
 	own, others := 0, 0
 	for n := range int64(activeWindow + 20) {
 		a, b := uint8(1+r.IntN(20)), uint8(1+r.IntN(20))
 		own, others = own+int(a), others+int(b)
-		runRows(m, 351+n, 1, always(newTestGrant(self, a, 600), newTestGrant(700, b, 600)))
+		runRows(m, 351+n, 1, repeatGrants(newTestGrant(self, a, 600), newTestGrant(700, b, 600)))
 		f, all := m.cells[0].window.Usage(FilterByShare).SinceOutage, float64(n+1)
 		if n < minSinceOutage-1 {
 			if f.Own != 0 || f.Idle != 50 {
