@@ -200,7 +200,7 @@ func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []air
 	}
 	seen := map[cell.RNTI]string{}
 	for _, u := range users {
-		u.Adapts = n.Detailed && u.recording == nil
+		u.Adapts = n.Detailed
 		u.Sleeps = n.Detailed && u.isLink
 		if other := seen[u.RNTI]; other != "" {
 			return cfg, nil, fmt.Errorf("%s and %s have the same rnti %#x", other, u.name, uint16(u.RNTI))

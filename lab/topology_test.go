@@ -256,7 +256,7 @@ signal="9dB"`)), ".")
 	if err != nil || !cfg.CarriersByUse || cfg.Scheduler != lte.ProportionalFair || !cfg.Cells[0].Groups {
 		t.Fatalf("%+v, %v", cfg, err)
 	}
-	for i, want := range [][2]bool{{true, true}, {false, false}, {true, false}} { // l, bus, x
+	for i, want := range [][2]bool{{true, true}, {true, false}, {true, false}} { // l, bus, x
 		if got := [2]bool{cfg.Users[i].Adapts, cfg.Users[i].Sleeps}; got != want {
 			t.Errorf("user %d adapts and sleeps: %v, want %v", i, got, want)
 		}

@@ -75,19 +75,27 @@ func TestCell(t *testing.T) {
 	}
 }
 
+// startTime is the first part of runPBE, which does not count.
+const startTime = time.Second
+
+// runPBE runs PBE-CC with real packets over a topology like defaultCell. It returns the phase after startTime.
+func runPBE(t *testing.T, topology string, length time.Duration) (runs, phase) {
+	t.Helper()
+	top, err := lab.ParseTopology([]byte(topology), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := runSpec(t, 2*virtual.DefaultDelay, lab.FlowSpec{Topology: top, Link: "air", Sets: []string{"pbe"},
+		Length: length, Marks: []time.Duration{startTime}, Reps: 1, Tries: 1})
+	return got, medianPhases(got.bySet["pbe"])[1]
+}
+
 // TestHandover runs PBE-CC with real packets while the device moves to another cell each second, with another RNTI that
 // no message names. The sender uses the cell nevertheless.
 func TestHandover(t *testing.T) {
 	requireLab(t)
 	moving := strings.Replace(defaultCell, `queue = "750KB"`, `queue = "750KB", handover = "1s"`, 1)
-	top, err := lab.ParseTopology([]byte(moving), ".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := lab.FlowSpec{Topology: top, Link: "air", Sets: []string{"pbe"}, Length: 5 * time.Second,
-		Marks: []time.Duration{time.Second}, Reps: 1, Tries: 1}
-	got := runSpec(t, 2*virtual.DefaultDelay, p)
-	real := medianPhases(got.bySet["pbe"])[1]
+	got, real := runPBE(t, moving, 5*time.Second)
 	used := real.rate / float64(virtual.Default(1, 1).Available(0))
 	t.Logf("a handover each second: %.2f of the cell, %v %s", used, real, got.disturbed["pbe"])
 	if used < 0.75 {
@@ -99,22 +107,16 @@ func TestHandover(t *testing.T) {
 // time. Signals fade differently there, so only means can agree.
 func TestDetailedCell(t *testing.T) {
 	requireLab(t)
-	top, err := lab.ParseTopology([]byte(defaultCell+"detailed = true\n"), ".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := lab.FlowSpec{Topology: top, Link: "air", Sets: []string{"pbe"}, Length: 6 * time.Second,
-		Marks: []time.Duration{time.Second}, Reps: 1, Tries: 1}
-	got := runSpec(t, 2*virtual.DefaultDelay, p)
-	real := medianPhases(got.bySet["pbe"])[1]
+	const length = 6 * time.Second
+	got, real := runPBE(t, defaultCell+"detailed = true\n", length)
 	var seeds [][]phase
 	for seed := uint64(1); seed <= 5; seed++ {
 		c := virtual.Default(seed, 1)
 		c.AddParts(virtual.Parts{Uplink: true, Blocks: true, Carriers: true})
-		c.Length = p.Length
+		c.Length = length
 		r := c.Run("pbe").Flows[0]
-		seeds = append(seeds, []phase{{used: float64(r.Rate(p.Marks[0], p.Length)) / 1e6,
-			queue: r.Delay(p.Marks[0], p.Length, 0.95) - virtual.DefaultDelay}})
+		seeds = append(seeds, []phase{{used: float64(r.Rate(startTime, length)) / 1e6,
+			queue: r.Delay(startTime, length, 0.95) - virtual.DefaultDelay}})
 	}
 	model := medianPhases(seeds)[0]
 	t.Logf("a detailed cell: %.1f Mbit/s, p95 %v, in virtual time %.1f Mbit/s, %v %s", real.rate/1e6, real.queue,

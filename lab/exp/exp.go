@@ -262,7 +262,7 @@ func PublishedRows(set radio.Set) (all []Row) {
 		rowP15Parts(set), rowP16Recordings(set), rowP1bShortQueue(set).addCellParts(virtual.AllParts),
 		rowP2Distributions(set).addCellParts(virtual.AllParts), rowP3Walk(set).addCellParts(virtual.AllParts),
 		rowP5TwoFlows(set).addCellParts(virtual.AllParts), rowP8MixedFairness(set).addCellParts(airParts),
-		rowP10Ablations(set).addCellParts(airParts), rowP11cDetailed(set),
+		ablationsRow(virtual.MessageAblations).addCellParts(airParts), rowP11cDetailed(set),
 		rowP17LongFlows(set)})
 }
 

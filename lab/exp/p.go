@@ -502,7 +502,10 @@ func rowP9Estimates(radio.Set) Row {
 }
 
 // rowP10Ablations returns row p10: advantages of the model for PBE-CC are removed.
-func rowP10Ablations(radio.Set) Row {
+func rowP10Ablations(radio.Set) Row { return ablationsRow(virtual.Ablations) }
+
+// ablationsRow returns row p10 with some ablations.
+func ablationsRow(ablations []virtual.NamedCase) Row {
 	r := commonPBERow("p10", "Advantages of the model for PBE-CC, removed one by one", "none: ours",
 		"Competing with a device that is always sent 60 Mbit/s, 10 s. A fair share is what the same cell carries for each "+
 			"of two who always have data. The paper has no values of it. We require that queues stay shorter than "+
@@ -510,7 +513,7 @@ func rowP10Ablations(radio.Set) Row {
 	share := modelMetric(shareFigure, "%", true)
 	share.Name = "part of a fair share"
 	r.Metrics = []Metric{share, DelayP95, Rate, DelayMean}
-	for _, a := range virtual.Ablations {
+	for _, a := range ablations {
 		c := pbeModelCell(a.Name, &model{makeCase: a.Case,
 			instrument: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
 				return func(o virtual.Outcome) map[string]float64 {

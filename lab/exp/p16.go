@@ -5,7 +5,6 @@ package exp
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"mpbond/base/unit"
@@ -81,8 +80,8 @@ func rowP16Recordings(radio.Set) Row {
 			"a queue that is never empty. With real packets (mpbond-lab flow), the first part of each recording once, "+
 			"also with the kernel's BBR and CUBIC; only virtual time is judged. Recordings: taxi and Times Square "+
 			"(Abbasloo and others, SIGCOMM 2020), T-Mobile, Verizon and AT&T (Winstein and others, NSDI 2013) with "+
-			"--traces; and always hold-outs: five carriers of the drives that come with the program, in steps of 0.5 s, of "+
-			"which rates over 40 Mbit/s count as 40.", recordedFlowLength))
+			"--traces; and always hold-outs: five carriers of the drives that come with the program, in steps of 0.5 s. "+
+			"There, rates over 40 Mbit/s count as 40.", recordedFlowLength))
 	r.Study, r.isUnpublished = CellRows, true
 	used, over := modelMetric(usedFigure, "%", true), flowMetric("delay over propagation, p95", "ms", 0, false,
 		func(f lab.Flow) float64 { return f.P95 - f.Propagation })
@@ -213,16 +212,6 @@ func (r Row) addCellParts(has virtual.Parts) Row {
 	}
 	r.Study, r.isUnpublished = CellRows, true
 	r.Cells = slices.Clone(r.Cells)
-	// Errors, scheduler and fading are those of the parts.
-	var left []string
-	r.Cells = slices.DeleteFunc(r.Cells, func(c Cell) bool {
-		is := strings.HasPrefix(c.Name, "p is ") || strings.Contains(c.Name, "fad") ||
-			strings.Contains(c.Name, "proportional")
-		if is {
-			left = append(left, c.Name)
-		}
-		return is
-	})
 	for i := range r.Cells {
 		m := *r.Cells[i].Model
 		plain := m.makeCase
@@ -235,9 +224,6 @@ func (r Row) addCellParts(has virtual.Parts) Row {
 			r.Cells[i].Quick = 0
 		}
 	}
-	r.Points = slices.DeleteFunc(slices.Clone(r.Points), func(p Point) bool {
-		return slices.ContainsFunc(left, func(name string) bool { return strings.HasPrefix(p.What, name+": ") })
-	})
 	return r
 }
 

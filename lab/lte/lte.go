@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lte models mobile cells for the lab: base stations, users with queues, retransmissions,
-// carriers, and the control messages that PBE-CC reads. It advances in subframes of 1 ms. Package
+// carriers, and the control messages that PBE-CC reads. What a device gets follows from its signal or
+// from a recorded rate. It advances in subframes of 1 ms. Package
 // lab/virtual and the lab's emulator offer packets and take delivered ones.
 //
 // The package is pure: the same seed and offers give the same subframes. It shares assumptions with

@@ -2,7 +2,7 @@
 
 // Package vary generates links that vary as mobile ones do: LTE rates over time, a WLAN between
 // walking people, handoffs, and journeys past masts. It also reads recorded links. A Profile becomes
-// a schedule and outages of a link in the lab.
+// a schedule and outages of a link in the lab, or the rates of a cell.
 //
 //	LTE, WLAN (+ Handoffs), Travel.Rides ───┐
 //	ReadMahimahi, ReadPerSecond, ReadTimed ─┴─▶ Profile ─▶ schedule, outages of a lab.LinkDir

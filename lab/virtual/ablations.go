@@ -19,20 +19,27 @@ var besideBusyDevice = besideRate(SteadyRate(60 * unit.Mbps))
 // timely messages, immediate feedback, equal shares. Each case is the default cell beside a device
 // that always has data. The first removes nothing, the last several at once. Case.Strict selects
 // the estimate of C_p.
-var Ablations = []NamedCase{
+var Ablations = slices.Concat(MessageAblations, airAblations)
+
+// MessageAblations are those of what devices know and report, and of the wired part.
+var MessageAblations = []NamedCase{
 	{"as it is", nil, besideBusyDevice},
-	{"p is taken for a fifth", assumeErrorRate(4e-7), besideBusyDevice},
-	{"p is taken for five times", assumeErrorRate(1e-5), besideBusyDevice},
 	{"γ is 5 %", setOverhead(0.05), besideBusyDevice},
 	{"γ is 9 %", setOverhead(0.09), besideBusyDevice},
-	{"blocks are told 5 % too large", scaleBlockSizes(1.05), besideBusyDevice},
-	{"blocks are told 5 % too small", scaleBlockSizes(0.95), besideBusyDevice},
+	{"reported block sizes 5 % too large", scaleBlockSizes(1.05), besideBusyDevice},
+	{"reported block sizes 5 % too small", scaleBlockSizes(0.95), besideBusyDevice},
 	{"no user filter", setUserFilter(cell.CountAllUsers), besideBusyDevice},
 	{"the paper's user filter", setUserFilter(cell.FilterByPRB), besideBusyDevice},
 	{"three of ten subframes are missed", missSubframes, besideBusyDevice},
 	{"messages are 3 ms late", delayMessages(3), besideBusyDevice},
 	{"feedback is 100 ms late", delayFeedback(100 * ms), besideBusyDevice},
 	{"jitter of the wired part", addWiredJitter, besideBusyDevice},
+}
+
+// airAblations are those of block errors, the scheduler and signals.
+var airAblations = []NamedCase{
+	{"p is taken for a fifth", assumeErrorRate(4e-7), besideBusyDevice},
+	{"p is taken for five times", assumeErrorRate(1e-5), besideBusyDevice},
 	{"proportional fair", useProportionalFair, besideBusyDevice},
 	{
 		"proportional fair, signals of 12 and 20 dB that fade",

@@ -80,8 +80,8 @@ var renamedCases = []struct {
 }
 
 // TestRenaming: a network gives a device another RNTI. The monitor notices it, and finds the new one by what
-// arrives, 19 times of 20 within 0.3 s, and always within 0.4 s: two devices that get the same blocks are told apart
-// by chance, by the errors of blocks. The rate stays within 10 % of that without the change.
+// arrives, 19 times of 20 within 0.3 s, and always within 0.4 s: only the errors of blocks, so chance, can
+// distinguish two devices that get the same blocks. The rate stays within 10 % of that without the change.
 func TestRenaming(t *testing.T) {
 	for _, x := range renamedCases {
 		seeds, late := max(*seedsFlag, 20), 0

@@ -2,8 +2,8 @@
 
 // Package virtual runs congestion controllers over model links in virtual time. It simulates
 // thousands of seconds in seconds, and each run is repeatable. It connects the controllers of
-// pbe/cc to a Link. In contrast to real transports every packet is full and acknowledged at once,
-// and acknowledgements are never lost.
+// pbe/cc to a Link. In contrast to real transports every packet is full and has its own
+// acknowledgement, which leaves at once, or with an uplink grant, and is never lost.
 package virtual
 
 import (

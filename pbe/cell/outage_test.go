@@ -85,6 +85,19 @@ func TestNotRecent(t *testing.T) {
 	if want := (32*600 + 8*300) / 40.; math.Abs(e.Usage[0].Rate-want) > 0.01*want {
 		t.Errorf("after retransmissions %.0f bits per PRB, want %.0f", e.Usage[0].Rate, want)
 	}
+	// Retransmissions all the time make the window's R_w less, but show no other signal.
+	m = newTestMonitor(false)
+	e = add(1, 400, func(i int64) Grant {
+		if i%16 < 12 {
+			return whole(i)
+		}
+		g := whole(i - 8)
+		g.Blocks[0].Size /= 4
+		return g
+	})
+	if e.Usage[0].Rate > 540 {
+		t.Errorf("with steady retransmissions %.0f bits per PRB, want the window's", e.Usage[0].Rate)
+	}
 }
 
 // TestFullAfterOutage: what comes after an outage was in the cell's queue if the device at once gets all there is. What
