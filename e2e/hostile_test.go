@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/config"
 	"mpbond/base/identity"
 	"mpbond/base/unit"
 	"mpbond/e2e/rig"
 	"mpbond/link/wire"
-	"mpbond/node/primary"
 )
 
 // interceptConns accepts connections until the test ends and returns its address. It opens a
@@ -165,7 +165,7 @@ func TestForgedEndOfOnlySubflow(t *testing.T) {
 			m.passFrames(near, far)
 		}
 	})
-	w.pcfg.GiveUp = primary.Duration(time.Second)
+	w.pcfg.GiveUp = config.Duration(time.Second)
 	w.startPrimary()
 	w.startHelper(w.newHelper("phone"))
 	w.awaitSubflows("phone")
@@ -320,7 +320,8 @@ func TestCrowdAtThePipe(t *testing.T) {
 			return err
 		}
 		defer c.Close()
-		return tls.Client(c, phone.key.ClientConfig(w.primary.key.Public(), wire.PipeALPN)).HandshakeContext(t.Context())
+		return tls.Client(c, phone.key.ClientConfig(w.primary.key.Public(),
+			wire.PipeALPN)).HandshakeContext(t.Context())
 	}
 	var conns []net.Conn
 	for range 64 {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/config"
 	"mpbond/e2e/rig"
 	"mpbond/link/wire"
 	"mpbond/node/primary"
@@ -334,7 +335,7 @@ func TestNobodyAtHome(t *testing.T) {
 	w := newTestbed(t)
 	w.startServer()
 	w.server.stop()
-	w.pcfg.GiveUp = primary.Duration(300 * time.Millisecond)
+	w.pcfg.GiveUp = config.Duration(300 * time.Millisecond)
 	w.startPrimary()
 	_, err := w.p.DialStream(t.Context(), w.web.addr)
 	var r wire.Reset

@@ -97,19 +97,24 @@ func mergeKnownPeer(known, p Peer) Peer {
 	return known
 }
 
-// deriveUnusedName derives an unused name from the preferred one.
-func deriveUnusedName(preferred string, now *trustState) string {
+// DeriveName derives a valid name from what a device calls itself, short enough for a number after it.
+func DeriveName(preferred string) string {
 	const room = 8 // for the number
 	name := strings.Map(func(r rune) rune {
-		if checkDeviceName(string(r)) != nil {
+		if CheckName(string(r)) != nil {
 			return '-'
 		}
 		return r
 	}, preferred)
-	name = strings.Trim(name[:min(len(name), maxName-room)], "-.")
-	if name == "" {
-		name = "device"
+	if name = strings.Trim(name[:min(len(name), maxName-room)], "-."); name == "" {
+		return "device"
 	}
+	return name
+}
+
+// deriveUnusedName derives an unused name from the preferred one.
+func deriveUnusedName(preferred string, now *trustState) string {
+	name := DeriveName(preferred)
 	free := name
 	for n := 2; ; n++ {
 		if _, taken := now.byName[free]; !taken {
@@ -119,9 +124,32 @@ func deriveUnusedName(preferred string, now *trustState) string {
 	}
 }
 
+// SetFleet replaces the servers of a fleet by those of its list. A server that this device trusts already
+// keeps its name, one with a taken name gets another one. An empty list removes the fleet.
+func (t *Trust) SetFleet(fleet string, servers []Peer) error {
+	return t.updateFile(func(now *trustState) ([]Peer, error) {
+		list := slices.DeleteFunc(slices.Clone(now.list), func(p Peer) bool {
+			return p.Fleet == fleet || slices.ContainsFunc(servers, func(s Peer) bool { return s.Key == p.Key })
+		})
+		for _, s := range servers {
+			others, err := newTrustState(list)
+			if err != nil {
+				return nil, err
+			}
+			s.Fleet = fleet
+			if i, ok := now.byKey[s.Key]; ok {
+				s.Name = now.list[i].Name
+			}
+			s.Name = deriveUnusedName(s.Name, others)
+			list = append(list, s)
+		}
+		return list, nil
+	})
+}
+
 // Rename changes the name of a device. Faults are of kind NotFound, Exists or Usage.
 func (t *Trust) Rename(from, to string) error {
-	if err := checkDeviceName(to); err != nil {
+	if err := CheckName(to); err != nil {
 		return fault.New(fault.Usage, err, "")
 	}
 	return t.updateFile(func(p *trustState) ([]Peer, error) {

@@ -20,37 +20,38 @@ func TestMeet(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trust.toml")
 	tr, again := openTrust(t, path), openTrust(t, path)
 	k1, k2 := mustKey(t).Public(), mustKey(t).Public()
-	first, err := tr.AddPaired(Peer{"Anna's phone\n", []Role{RoleHelper}, k1, nil, nil, false})
+	first, err := tr.AddPaired(Peer{"Anna's phone\n", []Role{RoleHelper}, k1, nil, nil, "", false})
 	if err != nil || first.Name != "Anna-s-phone" {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	// The same device again keeps its name and gains the new parts.
-	both, err := tr.AddPaired(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.1:1"}, []string{"a:1"}, false})
+	both, err := tr.AddPaired(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.1:1"}, []string{"a:1"}, "",
+		false})
 	if err != nil || fmt.Sprintf("%s %v %v", both.Name, both.Roles,
 		both.Addresses) != "Anna-s-phone [helper primary] [10.0.0.1:1]" {
 		t.Fatalf("%+v, %v", both, err)
 	}
 	both, err = tr.AddPaired(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.2:1", "10.0.0.1:1"},
-		[]string{"b:1", "c:1"}, false})
+		[]string{"b:1", "c:1"}, "", false})
 	if err != nil || fmt.Sprintf("%v %v", both.Roles, both.Addresses) != "[helper primary] [10.0.0.2:1 10.0.0.1:1]" {
 		t.Fatalf("%+v, %v", both, err)
 	}
-	if p, err := tr.AddPaired(Peer{"other", []Role{RoleHelper}, k1, nil, nil, false}); err != nil ||
+	if p, err := tr.AddPaired(Peer{"other", []Role{RoleHelper}, k1, nil, nil, "", false}); err != nil ||
 		fmt.Sprint(p.Servers) != "[b:1 c:1]" {
 		t.Fatalf("those announced last: %+v, %v", p, err)
 	}
 	// Another device with that name.
-	if p, err := tr.AddPaired(Peer{"Anna-s-phone", []Role{RoleHelper}, k2, nil, nil, false}); err != nil ||
+	if p, err := tr.AddPaired(Peer{"Anna-s-phone", []Role{RoleHelper}, k2, nil, nil, "", false}); err != nil ||
 		p.Name != "Anna-s-phone-2" {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	for i, proposed := range []string{"", "...", "--", strings.Repeat("x", 64), "日本", "a b"} {
-		p, err := tr.AddPaired(Peer{proposed, []Role{RoleHelper}, mustKey(t).Public(), nil, nil, false})
-		if err != nil || checkDeviceName(p.Name) != nil {
+		p, err := tr.AddPaired(Peer{proposed, []Role{RoleHelper}, mustKey(t).Public(), nil, nil, "", false})
+		if err != nil || CheckName(p.Name) != nil {
 			t.Errorf("proposal %d %q: %+v, %v", i, proposed, p, err)
 		}
 	}
-	if _, err := tr.AddPaired(Peer{"x", nil, mustKey(t).Public(), nil, nil, false}); err == nil {
+	if _, err := tr.AddPaired(Peer{"x", nil, mustKey(t).Public(), nil, nil, "", false}); err == nil {
 		t.Error("a device without role was taken")
 	}
 	if err := again.Reload(); err != nil || len(again.Peers()) != 8 {
@@ -61,7 +62,7 @@ func TestMeet(t *testing.T) {
 func TestRename(t *testing.T) {
 	tr := openTrust(t, filepath.Join(t.TempDir(), "trust.toml"))
 	for _, n := range []string{"a", "b"} {
-		if err := tr.Add(Peer{n, []Role{RoleHelper}, mustKey(t).Public(), nil, nil, false}); err != nil {
+		if err := tr.Add(Peer{n, []Role{RoleHelper}, mustKey(t).Public(), nil, nil, "", false}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +97,7 @@ func FuzzMeet(f *testing.F) {
 		}
 		p := Peer{Name: deriveUnusedName(proposed, known), Roles: []Role{RolePrimary}, Key: PublicKey{2},
 			Addresses: []string{address}, Servers: []string{server}}
-		if err := checkDeviceName(p.Name); err != nil {
+		if err := CheckName(p.Name); err != nil {
 			t.Fatal(err)
 		}
 		after, err := newTrustState(append(slices.Clone(known.list), p))
@@ -120,9 +121,9 @@ func TestServersOfPrimary(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trust.toml")
 	tr := openTrust(t, path)
 	laptop, phone := mustKey(t).Public(), mustKey(t).Public()
-	for _, p := range []Peer{{"laptop", []Role{RolePrimary}, laptop, nil, []string{"a:1"}, false},
-		{"phone", []Role{RoleHelper}, phone, nil, nil, false},
-		{"home", []Role{RoleServer}, mustKey(t).Public(), []string{"h:1", "i:1"}, nil, false}} {
+	for _, p := range []Peer{{"laptop", []Role{RolePrimary}, laptop, nil, []string{"a:1"}, "", false},
+		{"phone", []Role{RoleHelper}, phone, nil, nil, "", false},
+		{"home", []Role{RoleServer}, mustKey(t).Public(), []string{"h:1", "i:1"}, nil, "", false}} {
 		if err := tr.Add(p); err != nil {
 			t.Fatal(err)
 		}

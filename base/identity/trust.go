@@ -60,6 +60,9 @@ type Peer struct {
 	// Servers are the servers that a primary last reported. A helper carries its subflows to these
 	// only. They are not trusted themselves.
 	Servers []string `toml:"servers,omitempty" json:"servers,omitempty"`
+	// Fleet is the name of the fleet that lists this server; "" for a server of its own. The list of the fleet
+	// determines its entry: see Trust.SetFleet.
+	Fleet string `toml:"fleet,omitempty" json:"fleet,omitempty"`
 	// Paused marks a helper or primary that is trusted but not used until it is resumed.
 	Paused bool `toml:"paused,omitempty" json:"paused,omitempty"` // see Trust.SetPaused
 }
@@ -67,9 +70,9 @@ type Peer struct {
 // HasRole reports whether the peer has role r.
 func (p Peer) HasRole(r Role) bool { return slices.Contains(p.Roles, r) }
 
-// validatePeer returns the first problem of an entry.
-func (p Peer) validatePeer() error {
-	if err := checkDeviceName(p.Name); err != nil {
+// Validate returns the first problem of an entry.
+func (p Peer) Validate() error {
+	if err := CheckName(p.Name); err != nil {
 		return err
 	}
 	if len(p.Roles) == 0 {
@@ -92,6 +95,11 @@ func (p Peer) validatePeer() error {
 	if len(p.Servers) > maxServers {
 		return fmt.Errorf("device %q has over %d servers", p.Name, maxServers)
 	}
+	if p.Fleet != "" {
+		if err := CheckName(p.Fleet); err != nil {
+			return fmt.Errorf("device %q: fleet: %w", p.Name, err)
+		}
+	}
 	for _, a := range slices.Concat(p.Addresses, p.Servers) {
 		if err := checkPeerAddress(a); err != nil {
 			return fmt.Errorf("device %q: %w", p.Name, err)
@@ -100,8 +108,8 @@ func (p Peer) validatePeer() error {
 	return nil
 }
 
-// checkDeviceName returns an error unless s may be the name of a device.
-func checkDeviceName(s string) error {
+// CheckName returns an error unless s may be the name of a device.
+func CheckName(s string) error {
 	if s == "" || len(s) > maxName {
 		return fmt.Errorf("device name %.70q: must have 1 to %d characters", s, maxName)
 	}
@@ -148,7 +156,7 @@ type trustState struct {
 func newTrustState(list []Peer) (*trustState, error) {
 	p := &trustState{list, make(map[PublicKey]int, len(list)), make(map[string]int, len(list))}
 	for i, peer := range list {
-		if err := peer.validatePeer(); err != nil {
+		if err := peer.Validate(); err != nil {
 			return nil, err
 		}
 		if _, ok := p.byName[peer.Name]; ok {
@@ -297,7 +305,7 @@ func (t *Trust) Allowed(r Role) func(PublicKey) bool {
 // Add adds a device to the file. A duplicate name or key is a fault of kind Exists, an invalid peer
 // one of kind Usage.
 func (t *Trust) Add(peer Peer) error {
-	if err := peer.validatePeer(); err != nil {
+	if err := peer.Validate(); err != nil {
 		return fault.New(fault.Usage, err, "")
 	}
 	return t.updateFile(func(p *trustState) ([]Peer, error) {

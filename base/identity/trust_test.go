@@ -28,8 +28,8 @@ func TestTrust(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "trust.toml")
 	a, other := openTrust(t, path), openTrust(t, path)
 	home := Peer{"home", []Role{RoleServer}, mustKey(t).Public(),
-		[]string{"vps.example.org:7600", "[2001:db8::1]:7600"}, nil, false}
-	phone := Peer{"phone", []Role{RoleHelper, RolePrimary}, mustKey(t).Public(), nil, nil, false}
+		[]string{"vps.example.org:7600", "[2001:db8::1]:7600"}, nil, "", false}
+	phone := Peer{"phone", []Role{RoleHelper, RolePrimary}, mustKey(t).Public(), nil, nil, "", false}
 	for _, p := range []Peer{home, phone} {
 		if err := a.Add(p); err != nil {
 			t.Fatal(err)
@@ -73,7 +73,7 @@ func TestTrust(t *testing.T) {
 func TestAddRefuses(t *testing.T) {
 	tr := openTrust(t, filepath.Join(t.TempDir(), "trust.toml"))
 	k := mustKey(t).Public()
-	good := Peer{"a", []Role{RoleHelper}, k, nil, nil, false}
+	good := Peer{"a", []Role{RoleHelper}, k, nil, nil, "", false}
 	if err := tr.Add(good); err != nil {
 		t.Fatal(err)
 	}
@@ -84,22 +84,22 @@ func TestAddRefuses(t *testing.T) {
 		kind fault.Kind
 		text string
 	}{
-		{Peer{"a", helper, k2, nil, nil, false}, fault.Exists, "already trusted"},
-		{Peer{"b", helper, k, nil, nil, false}, fault.Exists, `name "a"`},
-		{Peer{"", helper, k2, nil, nil, false}, fault.Usage, "name"},
-		{Peer{"two words", helper, k2, nil, nil, false}, fault.Usage, "letters"},
-		{Peer{strings.Repeat("x", 65), helper, k2, nil, nil, false}, fault.Usage, "64"},
-		{Peer{"b", nil, k2, nil, nil, false}, fault.Usage, "role"},
-		{Peer{"b", []Role{"king"}, k2, nil, nil, false}, fault.Usage, "king"},
-		{Peer{"b", []Role{RoleHelper, RoleHelper}, k2, nil, nil, false}, fault.Usage, "twice"},
-		{Peer{"b", helper, PublicKey{}, nil, nil, false}, fault.Usage, "no key"},
-		{Peer{"b", helper, k2, []string{"example.org"}, nil, false}, fault.Usage, "host:port"},
-		{Peer{"b", helper, k2, []string{"example.org:http"}, nil, false}, fault.Usage, "port"},
-		{Peer{"b", helper, k2, []string{"example.org:0"}, nil, false}, fault.Usage, "port"},
-		{Peer{"b", helper, k2, []string{":80"}, nil, false}, fault.Usage, "host"},
-		{Peer{"b", helper, k2, slices.Repeat([]string{"h:1"}, 17), nil, false}, fault.Usage, "16"},
-		{Peer{"b", helper, k2, nil, slices.Repeat([]string{"h:1"}, 65), false}, fault.Usage, "64 servers"},
-		{Peer{"b", helper, k2, nil, []string{"h"}, false}, fault.Usage, "host:port"},
+		{Peer{"a", helper, k2, nil, nil, "", false}, fault.Exists, "already trusted"},
+		{Peer{"b", helper, k, nil, nil, "", false}, fault.Exists, `name "a"`},
+		{Peer{"", helper, k2, nil, nil, "", false}, fault.Usage, "name"},
+		{Peer{"two words", helper, k2, nil, nil, "", false}, fault.Usage, "letters"},
+		{Peer{strings.Repeat("x", 65), helper, k2, nil, nil, "", false}, fault.Usage, "64"},
+		{Peer{"b", nil, k2, nil, nil, "", false}, fault.Usage, "role"},
+		{Peer{"b", []Role{"king"}, k2, nil, nil, "", false}, fault.Usage, "king"},
+		{Peer{"b", []Role{RoleHelper, RoleHelper}, k2, nil, nil, "", false}, fault.Usage, "twice"},
+		{Peer{"b", helper, PublicKey{}, nil, nil, "", false}, fault.Usage, "no key"},
+		{Peer{"b", helper, k2, []string{"example.org"}, nil, "", false}, fault.Usage, "host:port"},
+		{Peer{"b", helper, k2, []string{"example.org:http"}, nil, "", false}, fault.Usage, "port"},
+		{Peer{"b", helper, k2, []string{"example.org:0"}, nil, "", false}, fault.Usage, "port"},
+		{Peer{"b", helper, k2, []string{":80"}, nil, "", false}, fault.Usage, "host"},
+		{Peer{"b", helper, k2, slices.Repeat([]string{"h:1"}, 17), nil, "", false}, fault.Usage, "16"},
+		{Peer{"b", helper, k2, nil, slices.Repeat([]string{"h:1"}, 65), "", false}, fault.Usage, "64 servers"},
+		{Peer{"b", helper, k2, nil, []string{"h"}, "", false}, fault.Usage, "host:port"},
 	} {
 		if err := tr.Add(c.peer); !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%+v: %v of kind %q, want %q and kind %q", c.peer, err, fault.KindOf(err), c.text, c.kind)
@@ -164,7 +164,7 @@ func TestTrustConcurrently(t *testing.T) {
 	for i := range 8 {
 		tr, key := openTrust(t, path), mustKey(t).Public()
 		wg.Go(func() {
-			if err := tr.Add(Peer{fmt.Sprintf("d%d", i), []Role{RoleHelper}, key, nil, nil, false}); err != nil {
+			if err := tr.Add(Peer{fmt.Sprintf("d%d", i), []Role{RoleHelper}, key, nil, nil, "", false}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -206,7 +206,7 @@ func TestReloadKeepsChanges(t *testing.T) {
 		})
 	}
 	for i := range 50 {
-		p := Peer{fmt.Sprintf("d%d", i), []Role{RoleHelper}, mustKey(t).Public(), nil, nil, false}
+		p := Peer{fmt.Sprintf("d%d", i), []Role{RoleHelper}, mustKey(t).Public(), nil, nil, "", false}
 		if err := tr.Add(p); err != nil {
 			t.Error(err)
 		}
@@ -233,7 +233,7 @@ func FuzzTrustFile(f *testing.F) {
 			return
 		}
 		for _, peer := range p.list {
-			if err := peer.validatePeer(); err != nil {
+			if err := peer.Validate(); err != nil {
 				t.Error(err)
 			}
 		}

@@ -39,7 +39,7 @@ func TestBareNumbers(t *testing.T) {
 			t.Errorf("buffer = %s: %v, %v", text, c.Buffer, err)
 		}
 	}
-	for _, leaf := range []any{primary.Duration(0), unit.Rate(0), policy.Volume(0), policy.Mode(0)} {
+	for _, leaf := range []any{config.Duration(0), unit.Rate(0), policy.Volume(0), policy.Mode(0)} {
 		if !seen[reflect.TypeOf(leaf).String()] {
 			t.Errorf("no setting of %T was tried, of %v", leaf, seen)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"mpbond/base/config"
 	"mpbond/base/identity"
 	mydevice "mpbond/control/device"
 	"mpbond/control/policy"
@@ -65,7 +66,8 @@ Where the default is empty, nothing is set; the meaning says what applies then.
 		{"helper.toml", "", helper.Config{}, "../../node/helper", "helper"},
 		{"helper.toml: [onload]", "What it does: [onload-helper.md](../howto/onload-helper.md#the-allowance).",
 			onloadConfig{}, ".", ""},
-		{"helper.toml: [onload.page]", "What it does: [onload-helper.md](../howto/onload-helper.md#the-page-for-photos).",
+		{"helper.toml: [onload.page]",
+			"What it does: [onload-helper.md](../howto/onload-helper.md#the-page-for-photos).",
 			pageConfig{}, ".", ""},
 		{"policy.toml", "What it means: [policy.md](policy.md).", policy.File{}, "../../control/policy", ""},
 		{"policy.toml: [[rule]]", "", policy.RuleSpec{}, "../../control/policy", ""},
@@ -256,7 +258,7 @@ func formatDefault(v reflect.Value) string {
 		return "`[" + strings.Join(list, ", ") + "]`"
 	}
 	text := fmt.Sprint(v.Interface())
-	if d, ok := v.Interface().(primary.Duration); ok {
+	if d, ok := v.Interface().(config.Duration); ok {
 		text = time.Duration(d).String()
 	}
 	if m, ok := v.Interface().(encoding.TextMarshaler); ok {

@@ -8,11 +8,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
+	"mpbond/base/config"
 	"mpbond/base/fault"
 	"mpbond/control/device"
+	"mpbond/control/fleet"
 	"mpbond/control/policy"
 	"mpbond/core/sched"
 	"mpbond/link/pipe"
@@ -25,8 +26,10 @@ type Config struct {
 	// Name is the name of this device for subflows, in status output and events; empty is
 	// "primary".
 	Name string `toml:"name"`
-	// Server is the name of the server in the trust file; empty is the only one there.
+	// Server is the name of the server in the trust file, or that of a fleet; empty is the only one there.
 	Server string `toml:"server"`
+	// LoadFleet reads the fleet that this device has joined, nil if there is none; it may be nil.
+	LoadFleet func() (*fleet.Joined, error) `toml:"-"`
 	// Proxy is the address of the SOCKS5 and HTTP proxy for apps, "host:port"; empty is none.
 	Proxy string `toml:"proxy"`
 	// Direct connects without the bond where the server must not or cannot reach a destination.
@@ -72,9 +75,9 @@ type Config struct {
 	// switches it off. It must not be 0.
 	Reinject float64 `toml:"reinject"`
 	// Resume is how long a helped subflow waits for another pipe after its pipe broke, at most 60s.
-	Resume Duration `toml:"resume"`
+	Resume config.Duration `toml:"resume"`
 	// GiveUp is how long streams wait without any subflow. It must be positive.
-	GiveUp Duration `toml:"give_up"`
+	GiveUp config.Duration `toml:"give_up"`
 	// TUN carries the whole machine, apps of all users. It needs root (docs/howto/install.md).
 	TUN bool `toml:"tun"` // the caller makes the device; our own sockets bypass it with tcp.OwnMark
 	// API is the loopback address for HTTP requests (docs/reference/api.md) and the web console
@@ -86,21 +89,6 @@ type Config struct {
 	DialUDP dial.DialUDP `toml:"-"`
 	// Allowed returns what a local link or a helper may still carry; nil: no caps.
 	Allowed func(of device.CapTarget) policy.Allowance `toml:"-"`
-}
-
-// Duration is a time.Duration written like "60s" in the configuration.
-type Duration time.Duration
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (d *Duration) UnmarshalText(t []byte) error {
-	v, err := time.ParseDuration(string(t))
-	if _, number := strconv.ParseFloat(string(t), 64); err != nil && number == nil {
-		return fmt.Errorf("%s has no unit (write it like \"%[1]ss\")", t)
-	} else if err != nil {
-		return fmt.Errorf("%q is not a time (write it like \"60s\")", t)
-	}
-	*d = Duration(v)
-	return nil
 }
 
 // socketMark returns the firewall mark of all sockets, 0 for none.
@@ -121,8 +109,8 @@ var Default = Config{
 	Scheduler:   sched.Default,
 	Latency:     []string{"dscp:46"},
 	Reinject:    0.2,
-	Resume:      Duration(pipe.DefaultResumeTimeout),
-	GiveUp:      Duration(60 * time.Second),
+	Resume:      config.Duration(pipe.DefaultResumeTimeout),
+	GiveUp:      config.Duration(60 * time.Second),
 }
 
 // Limits of values.
@@ -130,7 +118,7 @@ const (
 	// maxSubflows is the server's default limit for a bond.
 	maxSubflows = 32
 	// minDuration rejects numbers without a unit, which would count nanoseconds.
-	minDuration = Duration(time.Millisecond)
+	minDuration = config.Duration(time.Millisecond)
 )
 
 // Validate returns the first problem of the configuration.
@@ -151,7 +139,7 @@ func (c Config) Validate() error {
 			fmt.Errorf("the reinjection threshold is %v", c.Reinject),
 			"set `reinject` to a positive value, like 0.2, or to a negative one to switch it off",
 		)
-	case c.Resume < 0 || c.Resume > Duration(time.Minute) || c.Resume > 0 && c.Resume < minDuration:
+	case c.Resume < 0 || c.Resume > config.Duration(time.Minute) || c.Resume > 0 && c.Resume < minDuration:
 		return fault.New(
 			fault.Config,
 			fmt.Errorf("subflows would wait %v for a pipe", time.Duration(c.Resume)),

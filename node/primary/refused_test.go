@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"mpbond/base/backoff"
+	"mpbond/base/config"
 	"mpbond/base/identity"
 	"mpbond/base/loglimit"
 	"mpbond/link/pipe"
@@ -45,7 +46,7 @@ func newOfflinePrimary(t *testing.T, giveUp time.Duration) *Primary {
 		t.Fatal(err)
 	}
 	cfg := Default
-	cfg.Pipe, cfg.GiveUp = "", Duration(giveUp)
+	cfg.Pipe, cfg.GiveUp = "", config.Duration(giveUp)
 	p, err := New(cfg, key, trust, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
