@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"mpbond/base/fault"
@@ -60,8 +61,10 @@ type Invitation struct {
 // Acceptor is the device that shows a code. At most one code is valid at a time. Safe for
 // concurrent use.
 type Acceptor struct {
-	self     Self
-	log      *slog.Logger
+	self Self
+	log  *slog.Logger
+	// Fleet answers the codes of a fleet; nil: there is none. Set it before use.
+	Fleet    Fleet
 	refusals *loglimit.Limiter // rate-limited log for events that unknown callers cause
 
 	mu            sync.Mutex
@@ -158,7 +161,7 @@ func (a *Acceptor) ServeConn(ctx context.Context, conn net.Conn) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	p, err := a.pairWithCaller(ctx, conn)
-	if err == io.EOF { // the caller has connected by another address
+	if err == io.EOF || errors.Is(err, syscall.ECONNRESET) { // the caller has connected by another address
 		return
 	}
 	if err != nil {
@@ -187,7 +190,22 @@ func (a *Acceptor) pairWithCaller(ctx context.Context, conn net.Conn) (p identit
 		c.sendPairingRefusal(wire.CodeVersion, fmt.Sprintf("%v: %s", err, hintVersion))
 		return p, fault.New(fault.Protocol, err, hintVersion)
 	}
-	t, err := a.verifyCaller(c, tcp.SourceOf(conn.RemoteAddr()))
+	if c.peer == a.self.Key.Public() {
+		return p, errOwnCode
+	}
+	first, payload, err := c.nextPairingFrame(wire.TypePairStep, wire.TypePairCode)
+	if err != nil {
+		return p, err
+	}
+	if first == wire.TypePairCode {
+		code, err := wire.ParsePairCode(payload)
+		if err != nil {
+			return p, fault.New(fault.Protocol, err, hintVersion)
+		}
+		_ = conn.SetDeadline(time.Now().Add(identityTimeout))
+		return a.pairByFleetCode(ctx, c, code.String())
+	}
+	t, err := a.verifyCaller(c, tcp.SourceOf(conn.RemoteAddr()), payload)
 	if err != nil {
 		return p, err
 	}
@@ -331,13 +349,10 @@ func (a *Acceptor) finishPairing(t codeTry, m *peerInfo) (p identity.Peer, err e
 
 var errCodeEnded = fault.New(fault.UnknownDevice, errors.New("the code is no longer valid"), "pair with the new one")
 
-// verifyCaller lets the caller prove that it knows the code. If it returns no error, finishPairing
-// must be called.
-func (a *Acceptor) verifyCaller(c *channel, from netip.Prefix) (codeTry, error) {
-	if c.peer == a.self.Key.Public() {
-		return codeTry{}, errOwnCode
-	}
-	ke1, err := c.readPairStep(1)
+// verifyCaller lets the caller, whose first message is step, prove that it knows the code. If it returns no
+// error, finishPairing must be called.
+func (a *Acceptor) verifyCaller(c *channel, from netip.Prefix, step []byte) (codeTry, error) {
+	ke1, err := parsePairStep(step, 1)
 	if err != nil {
 		return codeTry{}, err
 	}
@@ -350,7 +365,12 @@ func (a *Acceptor) verifyCaller(c *channel, from netip.Prefix) (codeTry, error) 
 		c.sendPairingRefusal(code, err.Error())
 		return t, err
 	}
-	right, err := a.exchangeKeys(c, t, ke1)
+	p := newProofContext(c.peer, a.self.Key.Public(), c.binding)
+	right := false
+	r, err := register(p, t.secret)
+	if err == nil {
+		right, err = a.exchangeKeys(c, p, r, ke1)
+	}
 	if codeErr := a.finishCodeTry(t, right); codeErr != nil {
 		c.sendPairingRefusal(wire.CodeForbidden, "the code is wrong or no longer valid")
 		return t, cmp.Or(err, codeErr)
@@ -359,8 +379,8 @@ func (a *Acceptor) verifyCaller(c *channel, from netip.Prefix) (codeTry, error) 
 }
 
 // exchangeKeys runs the key exchange, beginning with the acceptor's first message.
-func (a *Acceptor) exchangeKeys(c *channel, t codeTry, ke1 []byte) (right bool, err error) {
-	proof, ke2, err := answerProof(proofContext{c.peer, a.self.Key.Public(), c.binding}, t.secret, ke1)
+func (a *Acceptor) exchangeKeys(c *channel, p proofContext, r Registration, ke1 []byte) (right bool, err error) {
+	proof, ke2, err := answerProof(p, r, ke1)
 	if err != nil {
 		return false, fault.New(fault.Protocol, err, "")
 	}

@@ -70,7 +70,7 @@ func CallAny(ctx context.Context, code Code, self Self) (*PendingPairing, error)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	caller := newCaller(self, code.Secret)
+	caller := newCaller(self, code)
 	var failed []error // errors of addresses that did not answer
 	refused := 0       // how many of them refused the connection
 	results := make(chan result, len(code.Addrs))

@@ -23,23 +23,24 @@ type PendingPairing struct {
 	self    Self
 	channel *channel
 	peer    peerInfo
+	fleet   *fleetOffer // with a fleet's code; else nil
 }
 
 // Call pairs over conn, which was dialled at addr. It owns conn from now on. Errors are faults.
 func Call(ctx context.Context, conn net.Conn, addr string, self Self, secret string) (*PendingPairing, error) {
-	return newCaller(self, secret).callAcceptorAt(ctx, conn, addr)
+	return newCaller(self, Code{Secret: secret}).callAcceptorAt(ctx, conn, addr)
 }
 
 // caller tries one code, possibly at several addresses at once.
 type caller struct {
-	self   Self
-	secret string
-	mu     sync.Mutex
-	turns  map[identity.PublicKey]chan error
+	self  Self
+	code  Code
+	mu    sync.Mutex
+	turns map[identity.PublicKey]chan error
 }
 
-func newCaller(self Self, secret string) *caller {
-	return &caller{self: self, secret: secret, turns: map[identity.PublicKey]chan error{}}
+func newCaller(self Self, code Code) *caller {
+	return &caller{self: self, code: code, turns: map[identity.PublicKey]chan error{}}
 }
 
 // turnForDevice returns the turn of connections that reached one device at several addresses. A
@@ -109,7 +110,14 @@ func (a *caller) receiveIdentity(ctx context.Context, conn net.Conn, m *PendingP
 // they may still try.
 func (a *caller) provePairingCode(m *PendingPairing) (known, err error) {
 	c := m.channel
-	proof, ke1, err := beginProof(proofContext{a.self.Key.Public(), c.peer, c.binding}, a.secret)
+	p := newProofContext(a.self.Key.Public(), c.peer, c.binding)
+	if a.code.IsFleet() {
+		p = newFleetContext(a.code.ID(), a.self.Key.Public(), c.peer, c.binding)
+		if err := c.sendPairingFrame(a.code.publicName()); err != nil {
+			return nil, err
+		}
+	}
+	proof, ke1, err := beginProof(p, a.code.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +141,11 @@ func (a *caller) provePairingCode(m *PendingPairing) (known, err error) {
 	if _, err := m.peer.usableRoles(a.self.About().Roles); err != nil {
 		return err, err
 	}
+	if a.code.IsFleet() {
+		if m.fleet, err = a.readFleetOffer(c); err != nil {
+			return err, err
+		}
+	}
 	return errAlreadyReached, nil
 }
 
@@ -141,6 +154,9 @@ func (m *PendingPairing) ID() identity.ID { return m.peer.key.ID() }
 
 // IsHelper reports whether the other device is a helper.
 func (m *PendingPairing) IsHelper() bool { return m.peer.identity.Roles&wire.PairHelper != 0 }
+
+// IsFleet reports whether the other device is a server of the fleet whose key the code names.
+func (m *PendingPairing) IsFleet() bool { return m.fleet != nil }
 
 // Finish sends our identity, waits until the peer has stored it, then stores the peer's. A helper
 // also receives the servers that self trusts now.
@@ -153,8 +169,16 @@ func (m *PendingPairing) Finish(ctx context.Context) (identity.Peer, error) {
 	if err := m.channel.sendPairingFrame(m.self.identityFor(m.peer.identity.Roles)); err != nil {
 		return identity.Peer{}, explainCallError(ctx, err)
 	}
+	if m.fleet != nil {
+		if err := m.channel.sendPairingFrame(wire.PairClaim{Sig: m.fleet.claim}); err != nil {
+			return identity.Peer{}, explainCallError(ctx, err)
+		}
+	}
 	if _, err := m.channel.expectPairingFrame(wire.TypePairDone); err != nil {
 		return identity.Peer{}, explainCallError(ctx, err)
+	}
+	if m.fleet != nil {
+		return m.self.JoinFleet(m.fleet.key, m.fleet.offer, m.peer.key)
 	}
 	return m.self.storePairedPeer(m.peer)
 }

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
 	"mpbond/base/fault"
+	"mpbond/base/identity"
 )
 
 // Code is what a user copies from the device that shows it to the device that calls: a secret and
@@ -19,8 +21,11 @@ import (
 //	K7QF-3M2A@vps.example.org:7600
 type Code struct {
 	// Secret has 40 random bits, as 8 characters. With the few tries allowed, an attacker guesses
-	// it with a chance of 1 in 2^33.
+	// it with a chance of 1 in 2^33. That of a fleet's code has 80 bits, since its tries are not
+	// counted and those who have the fleet's records can guess without asking.
 	Secret string
+	// Fleet is the FleetFingerprint of the fleet that issued the code; "" for the code of one device.
+	Fleet string
 	// Addrs are the addresses of the device, "host:port". None means that the device is found on
 	// the local network.
 	Addrs []string
@@ -38,26 +43,40 @@ const maxCodeAddrs = 8
 
 // alphabet is Crockford's base32, without letters that look like digits.
 const (
-	alphabet  = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-	secretLen = 8
+	alphabet       = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+	secretLen      = 8
+	fleetSecretLen = 16
+	fleetLen       = 20 // of the fleet's fingerprint, which follows the secret
 )
 
 // NewSecret returns a random secret.
-func NewSecret() string {
-	var b [secretLen]byte
-	_, _ = rand.Read(b[:]) // never fails
+func NewSecret() string { return randomText(secretLen) }
+
+// NewFleetCode returns a new code of the fleet with that key.
+func NewFleetCode(key identity.PublicKey, addrs []string) Code {
+	return Code{Secret: randomText(fleetSecretLen), Fleet: FleetFingerprint(key), Addrs: addrs}
+}
+
+// randomText returns n random characters of the alphabet.
+func randomText(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
 	for i, v := range b {
 		b[i] = alphabet[v%32]
 	}
-	return string(b[:])
+	return string(b)
 }
+
+// IsFleet reports whether the code is that of a fleet's invitation.
+func (c Code) IsFleet() bool { return c.Fleet != "" }
 
 // String returns the code as it is shown.
 func (c Code) String() string {
-	s := c.Secret
-	if len(s) == secretLen {
-		s = s[:4] + "-" + s[4:]
+	var groups []string
+	for g := range slices.Chunk([]byte(c.Secret+c.Fleet), 4) {
+		groups = append(groups, string(g))
 	}
+	s := strings.Join(groups, "-")
 	if len(c.Addrs) > 0 {
 		s += "@" + strings.Join(c.Addrs, ",")
 	}
@@ -99,11 +118,19 @@ func parsePairingCode(s string) (c Code, err error) {
 		}
 		b.WriteRune(r)
 	}
-	if b.Len() != secretLen {
-		return c, fmt.Errorf("the code has %d characters instead of %d", b.Len(), secretLen)
+	switch b.Len() {
+	case secretLen:
+		c.Secret = b.String()
+	case fleetSecretLen + fleetLen:
+		c.Secret, c.Fleet = b.String()[:fleetSecretLen], b.String()[fleetSecretLen:]
+	default:
+		return c, fmt.Errorf("the code has %d characters instead of %d, or %d for a fleet's", b.Len(), secretLen,
+			fleetSecretLen+fleetLen)
 	}
-	c.Secret = b.String()
-	if !at {
+	switch {
+	case !at && c.IsFleet():
+		return c, errors.New("a fleet's code needs the address of a server after an @")
+	case !at:
 		return c, nil
 	}
 	if strings.Trim(list, ", ") == "" {
@@ -121,7 +148,9 @@ func parsePairingCode(s string) (c Code, err error) {
 			return c, fmt.Errorf("%.60q is not an address: %.20q is not a port from 1 to 65535", addr, port)
 		}
 		ports := []string{port}
-		if port == "" {
+		if port == "" && c.IsFleet() {
+			ports = []string{strconv.Itoa(ServerPort)}
+		} else if port == "" {
 			ports = []string{strconv.Itoa(ServerPort), strconv.Itoa(HelperPort)}
 		}
 		for _, p := range ports {

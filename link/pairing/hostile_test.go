@@ -28,12 +28,12 @@ func TestWrongCodeAndOn(t *testing.T) {
 	secret := newCode(server)
 	c, conn := laptop.handshakeWith(server, "10.0.0.1", laptop.Key)
 	defer conn.Close()
-	p := proofContext{laptop.Key.Public(), c.peer, c.binding}
+	p := newProofContext(laptop.Key.Public(), c.peer, c.binding)
 	proof, ke1, err := beginProof(p, secret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, ke2, err := answerProof(p, secret, ke1)
+	_, ke2, err := answerCode(p, secret, ke1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestReplacedWhileTrying(t *testing.T) {
 	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 	c, conn := laptop.handshakeWith(server, "10.0.0.1", laptop.Key)
 	defer conn.Close()
-	proof, ke1, err := beginProof(proofContext{laptop.Key.Public(), c.peer, c.binding}, newCode(server))
+	proof, ke1, err := beginProof(newProofContext(laptop.Key.Public(), c.peer, c.binding), newCode(server))
 	if err == nil {
 		err = c.sendPairingFrame(wire.PairStep{Number: 1, Bytes: ke1})
 	}

@@ -252,7 +252,7 @@ func TestSilenceUsesATry(t *testing.T) {
 	secret := newCode(server)
 	for range maxTriesPerSource {
 		c, conn := laptop.handshakeWith(server, "10.0.0.1", laptop.Key)
-		_, ke1, err := beginProof(proofContext{laptop.Key.Public(), c.peer, c.binding}, secret)
+		_, ke1, err := beginProof(newProofContext(laptop.Key.Public(), c.peer, c.binding), secret)
 		if err != nil {
 			t.Fatal(err)
 		}

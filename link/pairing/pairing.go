@@ -15,6 +15,9 @@
 //	PAIR_IDENTITY        ---------->  is stored
 //	                     <----------  PAIR_DONE; is stored
 //
+// The code of a fleet's invitation is longer: any server of the fleet accepts it. The caller names it by
+// PAIR_CODE before PAIR_STEP 1. PAIR_FLEET follows the acceptor's PAIR_IDENTITY, PAIR_CLAIM the caller's.
+//
 // The proof is OPAQUE (RFC 9807). An attacker without the code learns only whether one guess was
 // right. The transcript includes both device keys and the TLS exporter (RFC 9266, "channel
 // binding"). So a man in the middle cannot relay messages: its two connections have other keys.
@@ -25,6 +28,7 @@
 //	acceptor.go  the device that shows a code: tries, lifetime
 //	caller.go    the device on which the code is entered
 //	peer.go      roles, and what is stored about the peer
+//	fleet.go     codes of a fleet, which any of its servers accepts
 //	address.go   addresses of a device that shows a code
 package pairing
 
@@ -34,6 +38,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"mpbond/base/fault"
@@ -91,21 +96,27 @@ func (c *channel) sendPairingRefusal(code wire.Code, text string) {
 
 // expectPairingFrame reads the next frame, which must be of type t.
 func (c *channel) expectPairingFrame(t wire.Type) ([]byte, error) {
+	_, payload, err := c.nextPairingFrame(t)
+	return payload, err
+}
+
+// nextPairingFrame reads a frame of one of these types. A refusal of the peer is an error.
+func (c *channel) nextPairingFrame(types ...wire.Type) (wire.Type, []byte, error) {
 	got, payload, err := c.r.Next()
 	switch {
 	case err != nil:
-		return nil, identity.ExplainTLS(err)
+		return 0, nil, identity.ExplainTLS(err)
 	case got == wire.TypeRefuse:
 		f, err := wire.ParseRefuse(payload)
 		if err != nil {
-			return nil, err
+			return 0, nil, err
 		}
 		f.Text = text.Printable(f.Text) // the peer is not authenticated yet
-		return nil, explainPeerRefusal(f)
-	case got != t:
-		return nil, fault.New(fault.Protocol, fmt.Errorf("%v came instead of %v", got, t), hintVersion)
+		return 0, nil, explainPeerRefusal(f)
+	case !slices.Contains(types, got):
+		return 0, nil, fault.New(fault.Protocol, fmt.Errorf("%v came instead of %v", got, types[0]), hintVersion)
 	}
-	return payload, nil
+	return got, payload, nil
 }
 
 // readPairStep reads message number of the key exchange.
@@ -114,6 +125,11 @@ func (c *channel) readPairStep(number uint8) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parsePairStep(payload, number)
+}
+
+// parsePairStep returns message number of the key exchange.
+func parsePairStep(payload []byte, number uint8) ([]byte, error) {
 	f, err := wire.ParsePairStep(payload)
 	if err == nil && f.Number != number {
 		err = fmt.Errorf("step %d came instead of %d", f.Number, number)

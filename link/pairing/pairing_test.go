@@ -22,7 +22,6 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/link/wire"
-	"mpbond/node/primary"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -48,7 +47,7 @@ func newTestDevice(t testing.TB, name string, roles wire.PairRoles) *testDevice 
 	if roles&wire.PairPrimary != 0 {
 		about.Port = 7602
 	}
-	d := &testDevice{Self{key, trust, func() wire.PairIdentity { return about }}, t, nil}
+	d := &testDevice{Self{Key: key, Trust: trust, About: func() wire.PairIdentity { return about }}, t, nil}
 	d.a = NewAcceptor(d.Self, slog.New(slog.DiscardHandler))
 	t.Cleanup(d.a.Close)
 	return d
@@ -192,10 +191,8 @@ func TestDualDevicesPair(t *testing.T) {
 		t.Errorf("bob knows %s", bob.knownPeers())
 	}
 	for _, d := range []*testDevice{anna, bob} { // without naming its own server
-		cfg := primary.Default
-		cfg.Pipe = ""
-		if _, err := primary.New(cfg, d.Key, d.Trust, slog.New(slog.DiscardHandler), nil); err != nil {
-			t.Errorf("%s: %v", d.About().Name, err)
+		if list := d.Trust.ByRole(identity.RoleServer); len(list) != 1 {
+			t.Errorf("%s has the servers %v", d.About().Name, list)
 		}
 	}
 }
@@ -434,7 +431,7 @@ func TestTruncation(t *testing.T) {
 			return true
 		}
 		whole := func() bool {
-			proof, ke1, err := beginProof(proofContext{laptop.Key.Public(), c.peer, c.binding}, secret)
+			proof, ke1, err := beginProof(newProofContext(laptop.Key.Public(), c.peer, c.binding), secret)
 			if err != nil || !send(wire.Append(nil, wire.PairStep{Number: 1, Bytes: ke1})) {
 				return false
 			}

@@ -20,6 +20,9 @@ type Self struct {
 	// About returns this device's identity. It is called for each pairing. Its Servers are filled
 	// in from Trust.
 	About func() wire.PairIdentity
+	// JoinFleet stores a fleet, as Fleet.Offer offers it, and returns the entry of its server that was called. It
+	// is nil on devices that cannot join one.
+	JoinFleet func(fleet identity.PublicKey, offer []byte, server identity.PublicKey) (identity.Peer, error)
 }
 
 var roleBits = []struct {

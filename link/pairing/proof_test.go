@@ -9,17 +9,26 @@ import (
 	"mpbond/base/identity"
 )
 
+// answerCode registers a code and answers the caller's first message.
+func answerCode(p proofContext, secret string, ke1 []byte) (*acceptorProof, []byte, error) {
+	r, err := register(p, secret)
+	if err != nil {
+		return nil, nil, err
+	}
+	return answerProof(p, r, ke1)
+}
+
 // TestReplay checks that the messages of one pairing are useless in another one, even between the
 // same devices with the same code.
 func TestReplay(t *testing.T) {
 	caller, acceptor := identity.PublicKey{1}, identity.PublicKey{2}
-	binding := func(b byte) proofContext { return proofContext{caller, acceptor, bytes.Repeat([]byte{b}, 32)} }
+	binding := func(b byte) proofContext { return newProofContext(caller, acceptor, bytes.Repeat([]byte{b}, 32)) }
 	const secret = "K7QF3M2A"
 	c, ke1, err := beginProof(binding(1), secret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, ke2, err := answerProof(binding(1), secret, ke1)
+	a, ke2, err := answerCode(binding(1), secret, ke1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +38,7 @@ func TestReplay(t *testing.T) {
 	}
 	// Replay to the acceptor.
 	for b := range byte(2) {
-		again, _, err := answerProof(binding(b), secret, ke1)
+		again, _, err := answerCode(binding(b), secret, ke1)
 		if err != nil || again.verifyProof(ke3) == nil {
 			t.Errorf("KE3 was taken again: %v", err)
 		}
@@ -46,13 +55,14 @@ func TestReplay(t *testing.T) {
 
 // TestProofBinds checks that code, keys and connection must be the same at both ends.
 func TestProofBinds(t *testing.T) {
-	good := proofContext{identity.PublicKey{1}, identity.PublicKey{2}, bytes.Repeat([]byte{3}, 32)}
+	caller, acceptor, binding := identity.PublicKey{1}, identity.PublicKey{2}, bytes.Repeat([]byte{3}, 32)
+	good := newProofContext(caller, acceptor, binding)
 	run := func(p proofContext, secret string) error {
 		c, ke1, err := beginProof(good, "K7QF3M2A")
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, ke2, err := answerProof(p, secret, ke1)
+		a, ke2, err := answerCode(p, secret, ke1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,12 +75,11 @@ func TestProofBinds(t *testing.T) {
 	if err := run(good, "K7QF3M2A"); err != nil {
 		t.Fatal(err)
 	}
-	for name, change := range map[string]func(*proofContext){
-		"caller": func(p *proofContext) { p.caller[31]++ }, "acceptor": func(p *proofContext) { p.acceptor[0]++ },
-		"connection": func(p *proofContext) { p.binding = bytes.Repeat([]byte{4}, 32) },
+	for name, p := range map[string]proofContext{
+		"caller": newProofContext(identity.PublicKey{9}, acceptor, binding), "acceptor": newProofContext(caller,
+			identity.PublicKey{9}, binding),
+		"connection": newProofContext(caller, acceptor, bytes.Repeat([]byte{4}, 32)),
 	} {
-		p := good
-		change(&p)
 		if run(p, "K7QF3M2A") == nil {
 			t.Errorf("another %s goes unnoticed", name)
 		}
@@ -82,13 +91,13 @@ func TestProofBinds(t *testing.T) {
 
 // FuzzProof checks that no message causes a panic, and that only the right one is accepted.
 func FuzzProof(f *testing.F) {
-	p := proofContext{identity.PublicKey{1}, identity.PublicKey{2}, make([]byte, 32)}
+	p := newProofContext(identity.PublicKey{1}, identity.PublicKey{2}, make([]byte, 32))
 	const secret = "K7QF3M2A"
 	c, ke1, err := beginProof(p, secret)
 	if err != nil {
 		f.Fatal(err)
 	}
-	_, ke2, err := answerProof(p, secret, ke1)
+	_, ke2, err := answerCode(p, secret, ke1)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -99,7 +108,7 @@ func FuzzProof(f *testing.F) {
 	f.Add(ke1, ke2, ke3)
 	f.Add([]byte{}, []byte{}, []byte{})
 	f.Fuzz(func(t *testing.T, in1, in2, in3 []byte) {
-		if a, _, err := answerProof(p, secret, in1); err == nil && a.verifyProof(in3) == nil {
+		if a, _, err := answerCode(p, secret, in1); err == nil && a.verifyProof(in3) == nil {
 			t.Error("a caller that does not know the code passes")
 		}
 		c, _, err := beginProof(p, secret)

@@ -119,6 +119,9 @@ const (
 	TypePairStep     Type = 0x61
 	TypePairIdentity Type = 0x62
 	TypePairDone     Type = 0x63
+	TypePairCode     Type = 0x64
+	TypePairFleet    Type = 0x65
+	TypePairClaim    Type = 0x66
 )
 
 var typeNames = map[Type]string{
@@ -134,6 +137,7 @@ var typeNames = map[Type]string{
 	TypeHopLimit: "HOP_LIMIT", TypeHopAuth: "HOP_AUTH", TypeServers: "SERVERS", TypeFacts: "FACTS",
 	TypeTrouble: "TROUBLE", TypeReport: "REPORT",
 	TypePair: "PAIR", TypePairStep: "PAIR_STEP", TypePairIdentity: "PAIR_IDENTITY", TypePairDone: "PAIR_DONE",
+	TypePairCode: "PAIR_CODE", TypePairFleet: "PAIR_FLEET", TypePairClaim: "PAIR_CLAIM",
 }
 
 func (t Type) String() string {

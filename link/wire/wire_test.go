@@ -27,7 +27,8 @@ var frames = []struct {
 	{Join{Version: Version, Subflow: 1, Device: "laptop"}, wrap(ParseJoin)},
 	{InitOK{Radio: RadioBluetooth}, wrap(ParseInitOK)},
 	{Expect{Stream: 300, At: 1000, End: 512_000, NeededIn: 1700 * time.Millisecond}, wrap(ParseExpect)},
-	{Hint{Subflow: 300, Serial: 1 << 40, Probability: 0.4, ValidFor: 2 * time.Second, HandedOff: true}, wrap(ParseHint)},
+	{Hint{Subflow: 300, Serial: 1 << 40, Probability: 0.4, ValidFor: 2 * time.Second, HandedOff: true},
+		wrap(ParseHint)},
 	{Choice{Stream: 300, Subflows: []SubflowID{1, 300}, Reason: "why not"}, wrap(ParseChoice)},
 	{Train{Left: 9, Padding: 1300}, wrap(ParseTrain)},
 	{Rate{Subflow: 300, Rate: 5e6, RTT: 70 * time.Millisecond}, wrap(ParseRate)},
@@ -55,7 +56,8 @@ var frames = []struct {
 		wrap(func(b []byte) (Ack, error) { return ParseAck(b, nil) })},
 	{PipeState{Subflow: 3, HopState: state}, wrap(ParsePipeState)},
 	{Hello{Version: Version, Name: "phone"}, wrap(ParseHello)},
-	{InitJoin{Token: token, Key: key, ResumeTimeout: 10 * time.Second, Server: "[2001:db8::1]:7600"}, wrap(ParseInitJoin)},
+	{InitJoin{Token: token, Key: key, ResumeTimeout: 10 * time.Second, Server: "[2001:db8::1]:7600"},
+		wrap(ParseInitJoin)},
 	{Resume{Token: token, Attempt: 300, Received: 1 << 40}, wrap(ParseResume)},
 	{Resumed{Received: 1 << 63, From: 300}, wrap(ParseResumed)},
 	{Received{Count: 1 << 33}, wrap(ParseReceived)},
@@ -82,6 +84,9 @@ var frames = []struct {
 	{PairIdentity{Roles: PairPrimary | PairHelper, Port: 7602, Name: "laptop",
 		Servers: []string{"vps.example.org:7600", "[2001:db8::1]:7600"}}, wrap(ParsePairIdentity)},
 	{PairDone{}, wrap(ParsePairDone)},
+	{PairCode{ID: [12]byte{1, 11: 9}}, wrap(ParsePairCode)},
+	{PairFleet{Key: [32]byte{1, 31: 2}, Offer: []byte(`{"list":{}}`)}, wrap(ParsePairFleet)},
+	{PairClaim{Sig: [64]byte{9, 63: 8}}, wrap(ParsePairClaim)},
 	{Servers{}, wrap(ParseServers)},
 	{Servers{Addresses: []string{"vps.example.org:7600", "[2001:db8::1]:7600"}}, wrap(ParseServers)},
 }
@@ -178,7 +183,8 @@ func TestExpectOutOfRange(t *testing.T) {
 		b := binary.AppendUvarint([]byte{1}, uint64(at))
 		return binary.AppendUvarint(binary.AppendUvarint(b, uint64(end)), in)
 	}
-	for _, b := range [][]byte{build(0, MaxSeq+1, 0), build(MaxSeq+1, 0, 0), build(0, 0, 3600e6+1), build(0, 0, 1<<63)} {
+	for _, b := range [][]byte{build(0, MaxSeq+1, 0), build(MaxSeq+1, 0, 0), build(0, 0, 3600e6+1), build(0, 0,
+		1<<63)} {
 		if f, err := ParseExpect(b); !errors.Is(err, ErrMalformed) {
 			t.Errorf("% x: %+v, %v", b, f, err)
 		}
@@ -191,7 +197,8 @@ func TestExpectOutOfRange(t *testing.T) {
 	if f, err := ParseExpect(beyond.AppendPayload(nil)); err != nil || f != limit {
 		t.Errorf("%+v, %v", f, err)
 	}
-	if f, err := ParseExpect(Expect{Stream: 1, NeededIn: -time.Second}.AppendPayload(nil)); err != nil || f.NeededIn != 0 {
+	if f, err := ParseExpect(Expect{Stream: 1, NeededIn: -time.Second}.AppendPayload(nil)); err != nil ||
+		f.NeededIn != 0 {
 		t.Errorf("%+v, %v", f, err)
 	}
 }
