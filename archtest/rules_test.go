@@ -29,7 +29,8 @@ var purePackages = []string{
 // Groups of folders for the rules.
 var (
 	productFolders  = []string{"node", "control", "core", "api", "link", "base", "onload", "pbe"}
-	dataPathFolders = []string{"node/intercept", "core", "link/congestion", "link/estimate", "link/subflow", "link/pipe",
+	dataPathFolders = []string{"node/intercept", "core", "link/congestion", "link/estimate", "link/subflow",
+		"link/pipe",
 		"link/wire", "link/tcp", "link/splice"}
 	roleFolders = []string{"node/primary", "node/helper", "node/server"}
 	cellFolders = []string{"lab/lte", "lab/virtual"} // deleted with pbe
@@ -156,6 +157,9 @@ var importRules = []importRule{
 		only: []string{"lab", "base/unit", "base/fault", "base/config", "core/trace", "api", "pbe/cell", "pbe/lte"},
 		reason: "the lab measures the real program, as processes, like any other; it must not reach into it (but " +
 			"emulates cells, also as samples)"},
+	{from: []string{"lab/queue"}, only: []string{"base/fault"},
+		reason: "it carries tasks and results, whatever they are"},
+	{except: []string{"cmd"}, to: []string{"lab/queue"}, reason: "experiments know a queue by what they need of it"},
 	{from: cellFolders, except: []string{"lab/virtual/network"}, only: []string{"base/event", "base/unit", "base/fault",
 		"lab/lte", "pbe/cell", "pbe/cc",
 		"pbe/lte"},
@@ -222,6 +226,8 @@ var libraries = map[string]struct {
 		"a TCP/IP stack has many types of its own; they end where packets become connections"},
 	"github.com/hashicorp/mdns": {[]string{"link/discovery"},
 		"one package decides what is sent to a network and received from it"},
+	"github.com/nats-io/nats.go": {[]string{"control/fleet/natsstore", "lab/queue"},
+		"streams and consumers are an edge: fleets know records, and experiments tasks and results"},
 	"github.com/bytemare/opaque":   {[]string{"link/pairing"}, "one place decides how a code is proved"},
 	"github.com/mdp/qrterminal/v3": {[]string{"cmd"}, "the screen is an edge"},
 	"github.com/fsnotify/fsnotify": {[]string{"cmd"}, "files are an edge"},
@@ -244,7 +250,8 @@ var longCalls = map[string]string{}
 
 // wideInterfaces lists interfaces of over maxMethods methods, as "file:name", with the reason.
 var wideInterfaces = map[string]string{
-	"link/pipe/carrier.go:Conn": "a net.Conn whose sending side can be watched: its parts are of no use alone",
+	"link/pipe/carrier.go:Conn":    "a net.Conn whose sending side can be watched: its parts are of no use alone",
+	"control/fleet/store.go:Store": "records, watches and events of one engine: one suite tests them together",
 }
 
 func setOf(names ...string) map[string]bool {

@@ -58,7 +58,7 @@ func eachText(t *testing.T, f func(name, text string)) {
 var comments = map[string]string{
 	".go": "// %", ".c": "// %", ".mod": "// %", ".js": "// %", ".css": "/* % */", ".html": "<!-- % -->",
 	".svg":  "<!-- % -->",
-	".toml": "# %", ".conf": "# %", ".service": "# %", "Makefile": "# %", "Containerfile": "# %",
+	".toml": "# %", ".conf": "# %", ".service": "# %", ".yaml": "# %", "Makefile": "# %", "Containerfile": "# %",
 	".gitignore": "# %", ".dockerignore": "# %",
 }
 

@@ -61,6 +61,7 @@ type Usage struct {
 	changed map[*policy.UsageRecord]bool
 	lastDay string // the latest day with records
 	energy  energy
+	peers   *peerVolumes // nil until ChangedPeers is called
 
 	file    sync.Mutex // guards the fields below; lock it before mu
 	path    string     // path of the file, "" for none
@@ -143,6 +144,7 @@ func (u *Usage) loadJournal(wait time.Duration) error {
 		r := u.findOrAddRecord(row)
 		*r = sumRecords(*r, row)
 	}
+	u.peers = nil // summed again
 	u.dropOldDays()
 	all := u.journalLines()
 	u.mu.Unlock()
@@ -358,6 +360,9 @@ func (u *Usage) countConnBytes(c CountedConn, n *connState, last bool) {
 	r.Down += down
 	r.Up += up
 	u.changed[r] = true
+	if u.peers != nil {
+		u.peers.addBytes(of, down, up)
+	}
 	u.energy.countBytes(of, down, up)
 }
 

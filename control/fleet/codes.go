@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/pairing"
+)
+
+// openCode is a record in Codes: an invitation that is not used yet, or whose device is just being added.
+// The code itself is nowhere.
+type openCode struct {
+	Invitation   Signed               `json:"invitation"`
+	Registration pairing.Registration `json:"registration"`
+	// UsedBy is the device that has used the code. A server that ends right after it has set this leaves the
+	// device out of Devices; the device then tries again.
+	UsedBy *deviceRecord `json:"used_by,omitempty"`
+}
+
+// engineTimeout bounds the requests to the engine while a device waits.
+const engineTimeout = 5 * time.Second
+
+var (
+	errUsedCode = fault.New(fault.UnknownDevice,
+		errors.New("the code was used already, has expired, or is of another fleet"),
+		"ask the fleet's operator for a new one")
+	errForeignCode = fault.New(fault.Integrity, errors.New("the record of this code is not the fleet's"),
+		"something has changed the fleet's records: see the log of the server")
+)
+
+// noEngineError returns the error for pairings while the engine does not answer.
+func noEngineError(err error) error {
+	return fault.New(fault.Unreachable,
+		fmt.Errorf("the fleet cannot add devices now, since its engine does not answer: %w",
+			err), "try again later; devices that are paired go on")
+}
+
+// readCode returns the record of an unused code, or of one that this device has used.
+func (m *Member) readCode(ctx context.Context, code string, device identity.PublicKey) (Record, openCode, Invitation,
+	error) {
+	var (
+		c   openCode
+		inv Invitation
+	)
+	r, err := m.store.Get(ctx, Codes, code)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		return r, c, inv, errUsedCode
+	case err != nil:
+		return r, c, inv, noEngineError(err)
+	}
+	if json.Unmarshal(r.Value, &c) != nil || c.Invitation.open(m.directory.fleetKey(), &inv) != nil ||
+		inv.Code != code {
+		return r, c, inv, errForeignCode
+	}
+	isOthers := c.UsedBy != nil && c.UsedBy.Key != device
+	if now := m.directory.now(); isOthers || now.After(inv.Expires) || inv.Issued.After(now.Add(clockError)) {
+		return r, c, inv, errUsedCode
+	}
+	return r, c, inv, nil
+}
+
+// Registration implements pairing.Fleet.
+func (m *Member) Registration(ctx context.Context, code string) (pairing.Registration, error) {
+	if !m.lookups.Allow() {
+		return pairing.Registration{}, fault.New(fault.Limit, errors.New("too many devices are being paired now"),
+			"try again in a minute")
+	}
+	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
+	defer cancel()
+	r, err := m.store.Get(ctx, Codes, code)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		return pairing.Registration{}, errUsedCode
+	case err != nil:
+		return pairing.Registration{}, noEngineError(err)
+	}
+	var c openCode
+	if err := json.Unmarshal(r.Value, &c); err != nil {
+		m.log.Error("damaged record of a code", "code", code, "err", err)
+		return pairing.Registration{}, errForeignCode
+	}
+	return c.Registration, nil
+}
+
+// Offer implements pairing.Fleet.
+func (m *Member) Offer() (identity.PublicKey, []byte, error) {
+	signed, _, err := m.directory.currentList()
+	if err != nil {
+		return identity.PublicKey{}, nil, err
+	}
+	return m.directory.fleetKey(), encode(Offer{List: signed, Hints: m.states.hints(m.directory.now())}), nil
+}
+
+// Enroll implements pairing.Fleet. The code is used up when its record names the device, which only one
+// server can achieve.
+func (m *Member) Enroll(ctx context.Context, code string, e pairing.Enrollee) (name string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
+	defer cancel()
+	r, c, inv, err := m.readCode(ctx, code, e.Key)
+	if err != nil {
+		return "", err
+	}
+	d := deviceRecord{Invitation: c.Invitation, Key: e.Key, Name: inv.Name, Claim: e.Claim[:],
+		Enrolled: m.directory.now().UTC(), Server: m.cfg.Name}
+	if d.Name == "" {
+		d.Name = identity.DeriveName(e.Name)
+	}
+	if _, err := openDevice(m.directory.fleetKey(), d); err != nil {
+		return "", err
+	}
+	if c.UsedBy == nil {
+		c.UsedBy = &d
+		r.Value = encode(c)
+		if r.Revision, err = m.store.Update(ctx, Codes, r); errors.Is(err, ErrConflict) {
+			return "", errUsedCode
+		} else if err != nil {
+			return "", noEngineError(err)
+		}
+	} else {
+		d = *c.UsedBy
+	}
+	if err := m.addDevice(ctx, d); err != nil {
+		return "", noEngineError(err)
+	}
+	_ = m.store.Delete(ctx, Codes, code, r.Revision) // else its invitation expires
+	m.report(Event{Kind: "paired", Device: e.Key.ID().String(), Name: d.Name})
+	return d.Name, nil
+}
+
+// addDevice adds a device to Devices, or replaces its invitation, and to what this server knows.
+func (m *Member) addDevice(ctx context.Context, d deviceRecord) error {
+	key := d.Key.String()
+	for {
+		r, err := m.store.Get(ctx, Devices, key)
+		switch {
+		case errors.Is(err, ErrNoRecord):
+			r = Record{Key: key, Value: encode(d)}
+			r.Revision, err = m.store.Create(ctx, Devices, key, r.Value, 0)
+		case err == nil:
+			var old deviceRecord
+			if json.Unmarshal(r.Value, &old) == nil {
+				d.Ruling = old.Ruling
+			}
+			r.Value = encode(d)
+			r.Revision, err = m.store.Update(ctx, Devices, r)
+		}
+		if errors.Is(err, ErrConflict) {
+			continue // somebody else has changed it
+		}
+		if err != nil {
+			return err
+		}
+		m.apply(Change{Record: r})
+		return nil
+	}
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+)
+
+// Volume is bytes in both directions, as the device sees them.
+type Volume struct {
+	Down unit.Bytes `json:"down"`
+	Up   unit.Bytes `json:"up"`
+}
+
+func (v Volume) plus(o Volume) Volume  { return Volume{v.Down + o.Down, v.Up + o.Up} }
+func (v Volume) minus(o Volume) Volume { return Volume{v.Down - o.Down, v.Up - o.Up} }
+
+// total returns the bytes of both directions.
+func (v Volume) total() unit.Bytes { return v.Down + v.Up }
+
+// DeviceUsage is what this server has carried for a device, by its own file of counts. They only grow, but
+// Month begins at zero in each month.
+type DeviceUsage struct {
+	Device string // ID
+	Day    string // the latest day with bytes, like "2026-11-29"
+	Month  Volume // of the month of Day
+	All    Volume
+}
+
+// usageRecord is a record in UsageCounts: what one server has carried for one device. Only that server writes
+// it, as a total and never as a difference. So a repeated write counts nothing twice.
+type usageRecord struct {
+	Device string    `json:"device"`
+	Server string    `json:"server"`
+	Month  string    `json:"month"` // like "2026-11"
+	At     time.Time `json:"at"`
+	// InMonth and All are totals. The server's file of counts had Base and MonthBase less: what it has
+	// lost, by a crash or with the file itself.
+	InMonth   Volume `json:"in_month"`
+	All       Volume `json:"all"`
+	Base      Volume `json:"base"`
+	MonthBase Volume `json:"month_base"`
+}
+
+// usageWriters bounds the concurrent writes of counts.
+const usageWriters = 32
+
+// usageCounts writes the counts of this server's devices. Safe for concurrent use.
+type usageCounts struct {
+	store  Store
+	server string
+
+	mu      sync.Mutex
+	start   map[string]DeviceUsage // what the file had when the process began; nil before
+	written map[string]usageRecord // by device
+	pending map[string]DeviceUsage // that the engine has not taken yet
+	others  map[string]otherUsage  // what other servers have carried for devices with a quota
+}
+
+// otherUsage is what the other servers have carried for a device in a month.
+type otherUsage struct {
+	month string
+	bytes unit.Bytes
+	read  time.Time
+}
+
+func newUsageCounts(store Store, server string) *usageCounts {
+	return &usageCounts{store: store, server: server, written: map[string]usageRecord{},
+		pending: map[string]DeviceUsage{}, others: map[string]otherUsage{}}
+}
+
+// monthOfDay returns the month of a day.
+func monthOfDay(day string) string { return day[:min(len(day), len("2006-01"))] }
+
+// add takes new counts. Those of the first call are what the file had when the process began.
+func (u *usageCounts) add(list []DeviceUsage) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	isFirst := u.start == nil
+	if isFirst {
+		u.start = map[string]DeviceUsage{}
+	}
+	for _, d := range list {
+		if isFirst {
+			u.start[d.Device] = d
+		}
+		u.pending[d.Device] = d
+	}
+}
+
+// flush writes the counts that are pending. The first error is returned; what it concerns stays pending.
+func (u *usageCounts) flush(ctx context.Context, now time.Time) error {
+	u.mu.Lock()
+	list := make([]DeviceUsage, 0, len(u.pending))
+	for _, d := range u.pending {
+		list = append(list, d)
+	}
+	u.mu.Unlock()
+	var g errgroup.Group
+	g.SetLimit(usageWriters)
+	for _, d := range list {
+		g.Go(func() error { return u.write(ctx, d, now) })
+	}
+	return g.Wait()
+}
+
+// write writes the counts of one device.
+func (u *usageCounts) write(ctx context.Context, d DeviceUsage, now time.Time) error {
+	u.mu.Lock()
+	last, isKnown := u.written[d.Device]
+	start := u.start[d.Device]
+	u.mu.Unlock()
+	key := d.Device + "." + u.server
+	if !isKnown {
+		r, err := u.store.Get(ctx, UsageCounts, key)
+		if err != nil && !errors.Is(err, ErrNoRecord) {
+			return err
+		}
+		if err == nil && json.Unmarshal(r.Value, &last) == nil {
+			last.Base, last.MonthBase = rebase(last, start)
+		}
+	}
+	r := usageRecord{Device: d.Device, Server: u.server, Month: monthOfDay(d.Day), At: now.UTC(), Base: last.Base}
+	if r.Month == last.Month {
+		r.MonthBase = last.MonthBase
+	}
+	r.All, r.InMonth = d.All.plus(r.Base), d.Month.plus(r.MonthBase)
+	if !isKnown || r.All != last.All || r.Month != last.Month {
+		if _, err := u.store.Put(ctx, UsageCounts, key, encode(r)); err != nil {
+			return err
+		}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.written[d.Device] = r
+	if u.pending[d.Device] == d {
+		delete(u.pending, d.Device)
+	}
+	return nil
+}
+
+// rebase returns the bases with which the totals go on from those of last, when the file had start at the
+// beginning of the process. A file with less than what was written has lost the difference.
+func rebase(last usageRecord, start DeviceUsage) (base, month Volume) {
+	base, month = last.Base, last.MonthBase
+	if start.All.total() < last.All.minus(last.Base).total() {
+		base = last.All.minus(start.All)
+	}
+	inMonth := start.Month
+	if monthOfDay(start.Day) != last.Month {
+		inMonth = Volume{}
+	}
+	if inMonth.total() < last.InMonth.minus(last.MonthBase).total() {
+		month = last.InMonth.minus(inMonth)
+	}
+	return base, month
+}
+
+// waitingCount returns how many devices have counts that the engine has not taken yet.
+func (u *usageCounts) waitingCount() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.pending)
+}
+
+// monthOf returns what all servers have carried for a device in this month, as far as this server knows: its
+// own part exactly, that of others when it last asked.
+func (u *usageCounts) monthOf(device identity.ID) unit.Bytes {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	month := time.Now().Format("2006-01")
+	sum := unit.Bytes(0)
+	if o := u.others[device.String()]; o.month == month {
+		sum += o.bytes
+	}
+	if r := u.written[device.String()]; r.Month == month {
+		sum += r.InMonth.total()
+	}
+	return sum
+}
+
+// quotaInterval is how often a server asks for what others have carried for a device with a quota.
+const quotaInterval = 5 * time.Second
+
+// readOthers asks what other servers have carried for a device, unless it did so lately.
+func (u *usageCounts) readOthers(ctx context.Context, device string, servers []Server) error {
+	u.mu.Lock()
+	now := time.Now()
+	isFresh := now.Sub(u.others[device].read) < quotaInterval
+	u.mu.Unlock()
+	if isFresh {
+		return nil
+	}
+	o := otherUsage{month: now.Format("2006-01"), read: now}
+	for _, s := range servers {
+		if s.Name == u.server {
+			continue
+		}
+		r, err := u.store.Get(ctx, UsageCounts, device+"."+s.Name)
+		if errors.Is(err, ErrNoRecord) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		var of usageRecord
+		if json.Unmarshal(r.Value, &of) == nil && of.Month == o.month {
+			o.bytes += of.InMonth.total()
+		}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.others[device] = o
+	return nil
+}
+
+// runUsage reports the bytes of devices, and watches quotas, until ctx ends; then it reports once more.
+func (m *Member) runUsage(ctx context.Context) {
+	if m.cfg.Usage == nil {
+		return
+	}
+	exceeded := map[string]bool{}
+	for isLast := false; ; isLast = ctx.Err() != nil {
+		list := m.cfg.Usage()
+		m.counts.add(list)
+		writing, cancel := context.WithTimeout(context.WithoutCancel(ctx), engineTimeout)
+		if err := m.counts.flush(writing, time.Now()); err != nil {
+			m.log.Debug("usage not reported yet", "err", err)
+		}
+		m.checkQuotas(writing, list, exceeded)
+		cancel()
+		if isLast {
+			return
+		}
+		sleep(ctx, usageInterval)
+	}
+}
+
+// checkQuotas notices devices that have used up their quota, or have one again.
+func (m *Member) checkQuotas(ctx context.Context, list []DeviceUsage, exceeded map[string]bool) {
+	_, servers, err := m.directory.currentList()
+	if err != nil {
+		return
+	}
+	for _, u := range list {
+		d, ok := m.directory.byID(u.Device)
+		if !ok || d.Quota == 0 {
+			continue
+		}
+		if err := m.counts.readOthers(ctx, u.Device, servers.Servers); err != nil {
+			continue // the last answer counts
+		}
+		if is := m.counts.monthOf(d.Key.ID()) >= d.Quota; is != exceeded[u.Device] {
+			exceeded[u.Device] = is
+			if is {
+				m.log.Info("a device has used up its quota of this month", "device", d.Name, "quota", d.Quota)
+				m.report(Event{Kind: "quota", Device: u.Device, Name: d.Name})
+			}
+			m.notify()
+		}
+	}
+}

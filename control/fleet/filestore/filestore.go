@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package filestore keeps the records of a fleet in a directory, for servers on one machine. Each record is a
+// file, so that it can be read and repaired by hand.
+//
+//	DIR/BUCKET/KEY          a record as JSON
+//	DIR/BUCKET/.revision    the newest revision in that bucket
+//	DIR/events.jsonl        events, one on each line
+package filestore
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/userfile"
+	"mpbond/control/fleet"
+)
+
+const (
+	// pollInterval is how often a watch looks for changes.
+	pollInterval = 100 * time.Millisecond
+	// maxFile bounds a record's file: a value in base64 and the fields around it.
+	maxFile = 2*fleet.MaxValue + 1024
+	// maxEventsFile bounds the file of events: the older half is dropped when it is reached.
+	maxEventsFile = 32 << 20
+
+	revisionFile = ".revision"
+	eventsFile   = "events.jsonl"
+)
+
+// Store is a fleet.Store in a directory. Several processes may use the same directory.
+type Store struct {
+	dir string
+	now func() time.Time
+	log *slog.Logger
+}
+
+// stored is the content of a record's file.
+type stored struct {
+	Revision uint64    `json:"revision"`
+	Ends     time.Time `json:"ends,omitzero"`
+	Value    []byte    `json:"value"`
+}
+
+// Open opens or creates a store in a directory.
+func Open(dir string, log *slog.Logger) (*Store, error) {
+	for _, b := range fleet.Buckets() {
+		if err := userfile.MkdirAll(filepath.Join(dir, string(b)), 0o700); err != nil {
+			return nil, fault.New(fault.Permission, err, "make this a directory that mpbond may write to")
+		}
+	}
+	return &Store{dir, time.Now, log}, nil
+}
+
+// Describe implements fleet.Store.
+func (s *Store) Describe() string { return "the directory " + s.dir }
+
+// Close implements fleet.Store.
+func (s *Store) Close() {}
+
+// path returns the file of a record, or an error if the key is invalid.
+func (s *Store) path(b fleet.Bucket, key string) (string, error) {
+	if err := fleet.CheckKey(key); err != nil {
+		return "", err
+	}
+	return filepath.Join(s.dir, string(b), key), nil
+}
+
+// Get implements fleet.Store.
+func (s *Store) Get(_ context.Context, b fleet.Bucket, key string) (fleet.Record, error) {
+	path, err := s.path(b, key)
+	if err != nil {
+		return fleet.Record{}, err
+	}
+	f, err := s.read(path)
+	if err != nil {
+		return fleet.Record{}, err
+	}
+	return fleet.Record{Key: key, Value: f.Value, Revision: f.Revision}, nil
+}
+
+// read reads a record's file. A record whose life is over is no record.
+func (s *Store) read(path string) (f stored, err error) {
+	data, err := userfile.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return f, fleet.ErrNoRecord
+	case err != nil:
+		return f, fault.New(fault.Permission, err, "run mpbond as the user who made it")
+	case len(data) > maxFile:
+		err = errors.New("the file is too long")
+	default:
+		err = json.Unmarshal(data, &f)
+	}
+	if err != nil {
+		return stored{}, fault.New(fault.Integrity, fmt.Errorf("%s: %w", path, err), "correct or remove the file")
+	}
+	if !f.Ends.IsZero() && !s.now().Before(f.Ends) {
+		return stored{}, fleet.ErrNoRecord
+	}
+	return f, nil
+}
+
+// change calls edit with the present record of a key, whose revision is 0 if there is none, and writes what it
+// returns; nil removes the record.
+func (s *Store) change(b fleet.Bucket, key string, edit func(stored) (*stored, error)) (revision uint64, err error) {
+	path, err := s.path(b, key)
+	if err != nil {
+		return 0, err
+	}
+	dir := filepath.Dir(path)
+	unlock, err := userfile.LockDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	before, err := s.read(path)
+	if err != nil && !errors.Is(err, fleet.ErrNoRecord) && !fault.Is(err, fault.Integrity) {
+		return 0, err
+	}
+	after, err := edit(before)
+	if err != nil {
+		return 0, err
+	}
+	if revision, err = s.nextRevision(dir); err != nil {
+		return 0, err
+	}
+	if after == nil {
+		if err := userfile.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, fault.New(fault.Permission, err, "")
+		}
+		return revision, nil
+	}
+	if len(after.Value) > fleet.MaxValue {
+		return 0, fault.New(fault.Limit, fmt.Errorf("record %q of %d bytes", key, len(after.Value)), "")
+	}
+	after.Revision = revision
+	data, err := json.Marshal(after)
+	if err == nil {
+		err = replaceFile(path, data)
+	}
+	return revision, err
+}
+
+// nextRevision returns a new revision for a bucket, whose lock must be held. It is written before the record: so
+// no revision is given twice.
+func (s *Store) nextRevision(dir string) (uint64, error) {
+	path := filepath.Join(dir, revisionFile)
+	last, err := readRevision(path)
+	if err != nil {
+		return 0, err
+	}
+	return last + 1, replaceFile(path, strconv.AppendUint(nil, last+1, 10))
+}
+
+// readRevision reads a bucket's newest revision, 0 if there is none.
+func readRevision(path string) (uint64, error) {
+	data, err := userfile.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fault.New(fault.Permission, err, "run mpbond as the user who made it")
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
+	return n, fault.New(fault.Integrity, err,
+		"write a number into "+path+" above the revisions of all records beside it")
+}
+
+// replaceFile writes a file atomically. The lock of its directory must be held.
+func replaceFile(path string, data []byte) error {
+	f, err := userfile.CreateNew(filepath.Join(filepath.Dir(path), ".new"))
+	if err == nil {
+		err = userfile.Replace(f, path, data)
+	}
+	return fault.New(fault.Limit, err, "free disk space, or correct the permissions")
+}
+
+// ends returns when a record that is written now ends.
+func (s *Store) ends(b fleet.Bucket, life time.Duration) time.Time {
+	if b == fleet.Servers && life == 0 {
+		life = fleet.ServerLife
+	}
+	if life == 0 {
+		return time.Time{}
+	}
+	return s.now().Add(life)
+}
+
+// Create implements fleet.Store.
+func (s *Store) Create(_ context.Context, b fleet.Bucket, key string, value []byte, life time.Duration) (uint64,
+	error) {
+	return s.change(b, key, func(now stored) (*stored, error) {
+		if now.Revision != 0 {
+			return nil, fleet.ErrConflict
+		}
+		return &stored{Value: value, Ends: s.ends(b, life)}, nil
+	})
+}
+
+// Update implements fleet.Store.
+func (s *Store) Update(_ context.Context, b fleet.Bucket, r fleet.Record) (uint64, error) {
+	return s.change(b, r.Key, func(now stored) (*stored, error) {
+		if now.Revision != r.Revision || r.Revision == 0 {
+			return nil, fleet.ErrConflict
+		}
+		return &stored{Value: r.Value, Ends: s.ends(b, 0)}, nil
+	})
+}
+
+// Put implements fleet.Store.
+func (s *Store) Put(_ context.Context, b fleet.Bucket, key string, value []byte) (uint64, error) {
+	return s.change(b, key, func(stored) (*stored, error) { return &stored{Value: value, Ends: s.ends(b, 0)}, nil })
+}
+
+// Delete implements fleet.Store.
+func (s *Store) Delete(_ context.Context, b fleet.Bucket, key string, revision uint64) error {
+	_, err := s.change(b, key, func(now stored) (*stored, error) {
+		if now.Revision != revision || revision == 0 {
+			return nil, fleet.ErrConflict
+		}
+		return nil, nil
+	})
+	return err
+}
+
+// watched is what a watch knows of a record's file.
+type watched struct {
+	revision uint64
+	changed  time.Time // modification time of the file
+	ends     time.Time
+}
+
+// Watch implements fleet.Store.
+func (s *Store) Watch(ctx context.Context, b fleet.Bucket, take func(fleet.Change)) error {
+	known := map[string]watched{}
+	last, isFirst := uint64(0), true
+	t := time.NewTicker(pollInterval)
+	defer t.Stop()
+	for {
+		revision, err := readRevision(filepath.Join(s.dir, string(b), revisionFile))
+		if err != nil {
+			return err
+		}
+		if revision != last || isFirst || s.hasEnded(known) {
+			if err := s.compare(b, known, take); err != nil {
+				return err
+			}
+			last = revision
+		}
+		if isFirst {
+			take(fleet.Change{IsCurrent: true})
+			isFirst = false
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// hasEnded reports whether the life of a record is over.
+func (s *Store) hasEnded(known map[string]watched) bool {
+	now := s.now()
+	for _, w := range known {
+		if !w.ends.IsZero() && !now.Before(w.ends) {
+			return true
+		}
+	}
+	return false
+}
+
+// compare reports how the files of a bucket differ from what is known.
+func (s *Store) compare(b fleet.Bucket, known map[string]watched, take func(fleet.Change)) error {
+	changes, err := s.findChanges(b, known)
+	for _, c := range changes {
+		take(c)
+		if c.IsGone {
+			s.removeEnded(b, c.Key)
+		}
+	}
+	return err
+}
+
+// settled is how long ago a file's last change must be for its modification time to tell whether it has changed:
+// file systems count in ticks.
+const settled = time.Second
+
+// findChanges returns how the files of a bucket differ from what is known, and updates that. It holds the lock,
+// so that it sees no revision without its record.
+func (s *Store) findChanges(b fleet.Bucket, known map[string]watched) (list []fleet.Change, err error) {
+	dir := filepath.Join(s.dir, string(b))
+	unlock, err := userfile.LockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	files, err := userfile.ReadDir(dir)
+	if err != nil {
+		return nil, fault.New(fault.Permission, err, "run mpbond as the user who made it")
+	}
+	present := map[string]bool{}
+	for _, f := range files {
+		key := f.Name()
+		if fleet.CheckKey(key) != nil {
+			continue // not a record
+		}
+		info, err := f.Info()
+		if err != nil {
+			continue // removed by hand just now
+		}
+		w, isKnown := known[key]
+		isSame := isKnown && w.changed.Equal(info.ModTime()) && time.Since(w.changed) > settled
+		if isSame && (w.ends.IsZero() || s.now().Before(w.ends)) {
+			present[key] = true
+			continue
+		}
+		r, err := s.read(filepath.Join(dir, key))
+		if errors.Is(err, fleet.ErrNoRecord) {
+			continue
+		}
+		if err != nil {
+			s.log.Error("record ignored", "err", err, "hint", fault.HintOf(err))
+			continue
+		}
+		present[key] = true
+		if w.revision != r.Revision {
+			list = append(list, fleet.Change{Record: fleet.Record{Key: key, Value: r.Value, Revision: r.Revision}})
+		}
+		known[key] = watched{r.Revision, info.ModTime(), r.Ends}
+	}
+	for key, w := range known {
+		if !present[key] {
+			delete(known, key)
+			list = append(list, fleet.Change{Record: fleet.Record{Key: key, Revision: w.revision}, IsGone: true})
+		}
+	}
+	slices.SortFunc(list, func(a, b fleet.Change) int { return cmp.Compare(a.Revision, b.Revision) })
+	return list, nil
+}
+
+// removeEnded removes the file of a record whose life is over, if it is still that one.
+func (s *Store) removeEnded(b fleet.Bucket, key string) {
+	path := filepath.Join(s.dir, string(b), key)
+	unlock, err := userfile.LockDir(filepath.Dir(path))
+	if err != nil {
+		return // another watch does it
+	}
+	defer unlock()
+	if _, err := s.read(path); errors.Is(err, fleet.ErrNoRecord) {
+		_ = userfile.Remove(path)
+	}
+}
+
+// AddEvent implements fleet.Store.
+func (s *Store) AddEvent(_ context.Context, e fleet.Event) error {
+	unlock, err := userfile.LockDir(s.dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	path := filepath.Join(s.dir, eventsFile)
+	data, err := userfile.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.Permission, err, "run mpbond as the user who made it")
+	}
+	lines := bytes.Split(bytes.TrimRight(data, "\n"), []byte("\n"))
+	var last fleet.Event
+	_ = json.Unmarshal(lines[len(lines)-1], &last)
+	e.Number = last.Number + 1
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	if len(data) > maxEventsFile {
+		return replaceFile(path, append(bytes.Join(append(lines[len(lines)/2:], line), []byte("\n")), '\n'))
+	}
+	f, err := userfile.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|userfile.NoFollow, 0o600)
+	if err != nil {
+		return fault.New(fault.Permission, err, "run mpbond as the user who made it")
+	}
+	_, err = f.Write(append(line, '\n'))
+	return fault.New(fault.Limit, errors.Join(err, f.Close()), "free disk space")
+}
+
+// Events implements fleet.Store.
+func (s *Store) Events(ctx context.Context, from time.Time, follow bool, take func(fleet.Event)) error {
+	t := time.NewTicker(pollInterval)
+	defer t.Stop()
+	for last := uint64(0); ; {
+		data, err := userfile.ReadFile(filepath.Join(s.dir, eventsFile))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fault.New(fault.Permission, err, "run mpbond as the user who made it")
+		}
+		lines := bufio.NewScanner(bytes.NewReader(data))
+		lines.Buffer(nil, 2*fleet.MaxValue)
+		for lines.Scan() {
+			var e fleet.Event
+			if json.Unmarshal(lines.Bytes(), &e) == nil && e.Number > last {
+				last = e.Number
+				if !e.At.Before(from) {
+					take(e)
+				}
+			}
+		}
+		if !follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+	}
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filestore
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"mpbond/base/fault"
+	"mpbond/control/fleet"
+	"mpbond/control/fleet/storetest"
+)
+
+func open(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestContract(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) (a, b fleet.Store) {
+		dir := t.TempDir()
+		return open(t, dir), open(t, dir)
+	})
+}
+
+// TestDamagedRecord checks that a record that somebody has damaged by hand is an error for those who ask for it,
+// that others are served, and that it can be replaced.
+func TestDamagedRecord(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	for _, key := range []string{"good", "bad"} {
+		if _, err := s.Put(t.Context(), fleet.Devices, key, []byte("1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "devices", "bad"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(t.Context(), fleet.Devices, "bad"); !fault.Is(err, fault.Integrity) || fault.HintOf(err) == "" {
+		t.Errorf("a damaged record: %v", err)
+	}
+	list, err := fleet.List(t.Context(), s, fleet.Devices)
+	if err != nil || len(list) != 1 || list[0].Key != "good" {
+		t.Errorf("list %v: %v", list, err)
+	}
+	if _, err := s.Put(t.Context(), fleet.Devices, "bad", []byte("2")); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.Get(t.Context(), fleet.Devices, "bad"); err != nil || string(r.Value) != "2" {
+		t.Errorf("%v, %v", r, err)
+	}
+}

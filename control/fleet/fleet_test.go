@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/base/waittest"
+	"mpbond/control/fleet"
+	"mpbond/control/fleet/filestore"
+	"mpbond/link/pairing"
+)
+
+// breakable is a store whose engine can be lost.
+type breakable struct {
+	fleet.Store
+	lost atomic.Bool
+	mu   sync.Mutex
+	cut  []context.CancelFunc // of watches
+}
+
+var errLost = fault.New(fault.Unreachable, errors.New("the engine is lost"), "")
+
+func (b *breakable) lose(lost bool) {
+	b.lost.Store(lost)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if lost {
+		for _, cut := range b.cut {
+			cut()
+		}
+		b.cut = nil
+	}
+}
+
+func (b *breakable) err() error {
+	if b.lost.Load() {
+		return errLost
+	}
+	return nil
+}
+
+func (b *breakable) Get(ctx context.Context, in fleet.Bucket, key string) (fleet.Record, error) {
+	if err := b.err(); err != nil {
+		return fleet.Record{}, err
+	}
+	return b.Store.Get(ctx, in, key)
+}
+
+func (b *breakable) Create(ctx context.Context, in fleet.Bucket, key string, v []byte, life time.Duration) (uint64,
+	error) {
+	if err := b.err(); err != nil {
+		return 0, err
+	}
+	return b.Store.Create(ctx, in, key, v, life)
+}
+
+func (b *breakable) Update(ctx context.Context, in fleet.Bucket, r fleet.Record) (uint64, error) {
+	if err := b.err(); err != nil {
+		return 0, err
+	}
+	return b.Store.Update(ctx, in, r)
+}
+
+func (b *breakable) Put(ctx context.Context, in fleet.Bucket, key string, v []byte) (uint64, error) {
+	if err := b.err(); err != nil {
+		return 0, err
+	}
+	return b.Store.Put(ctx, in, key, v)
+}
+
+func (b *breakable) AddEvent(ctx context.Context, e fleet.Event) error {
+	if err := b.err(); err != nil {
+		return err
+	}
+	return b.Store.AddEvent(ctx, e)
+}
+
+func (b *breakable) Watch(ctx context.Context, in fleet.Bucket, take func(fleet.Change)) error {
+	if err := b.err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	b.mu.Lock()
+	b.cut = append(b.cut, cancel)
+	b.mu.Unlock()
+	err := b.Store.Watch(ctx, in, take)
+	return errors.Join(err, b.err())
+}
+
+// world is a fleet on an engine in a directory.
+type world struct {
+	*testing.T
+	dir   string
+	store *breakable
+	key   *identity.Key // of the fleet
+	*fleet.Operator
+}
+
+func newKey(t testing.TB) *identity.Key {
+	t.Helper()
+	k, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func newStore(t *testing.T, dir string) *breakable {
+	t.Helper()
+	s, err := filestore.Open(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &breakable{Store: s}
+}
+
+// newWorld makes a fleet whose list has the servers eu1, eu2 and us1.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	w := &world{T: t, dir: t.TempDir(), key: newKey(t)}
+	w.store = newStore(t, filepath.Join(w.dir, "engine"))
+	w.Operator = fleet.NewOperator(w.store, w.key)
+	w.must(w.Init(t.Context(), "acme"))
+	for _, name := range []string{"eu1", "eu2", "us1"} {
+		w.must(w.AddServer(t.Context(), fleet.Server{Name: name, Region: name[:2], Key: newKey(t).Public(),
+			Addresses: []string{name + ".example.org:7600"}}))
+	}
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// member is a running membership.
+type member struct {
+	*fleet.Member
+	store   *breakable
+	changes atomic.Int64
+	stop    func() error // ends it and returns the error of Run
+	done    chan error   // receives the error of Run
+}
+
+// join starts the membership of a server, with its own connection to the engine.
+func (w *world) join(name string, edit func(*fleet.MemberConfig)) *member {
+	w.Helper()
+	m := &member{store: newStore(w.T, filepath.Join(w.dir, "engine"))}
+	cfg := fleet.MemberConfig{Server: fleet.Server{Name: name, Region: name[:2], Key: newKey(w).Public()},
+		Version:   "test",
+		CacheFile: filepath.Join(w.dir, name+".cache"), Log: slog.New(slog.DiscardHandler)}
+	if edit != nil {
+		edit(&cfg)
+	}
+	var err error
+	m.Member, err = fleet.NewMember(m.store, cfg)
+	w.must(err)
+	m.SetChanged(func() { m.changes.Add(1) })
+	ctx, cancel := context.WithCancel(context.Background())
+	m.done = make(chan error, 1)
+	go func() { m.done <- m.Run(ctx) }()
+	m.stop = func() error {
+		cancel()
+		err := <-m.done
+		m.done <- err // for further calls
+		return err
+	}
+	w.Cleanup(func() { _ = m.stop() })
+	return m
+}
+
+// awaitReady waits until a member knows the devices.
+func (w *world) awaitReady(m *member) {
+	w.Helper()
+	waittest.Until(w, "the server knows the devices", func() bool { return m.Status().Age >= 0 })
+}
+
+// device is a device of the tests.
+type device struct{ *identity.Key }
+
+// enroll has a device use a code at a server.
+func (d device) enroll(ctx context.Context, m *member, code pairing.Code) (string, error) {
+	e := pairing.Enrollee{Key: d.Public(), Name: "phone " + d.ID().String()[:4]}
+	claim, err := code.SignClaim(d.Public())
+	if err != nil {
+		return "", err
+	}
+	e.Claim = claim
+	return m.Enroll(ctx, code.ID(), e)
+}
+
+func (w *world) invite(t fleet.InviteTerms) pairing.Code {
+	w.Helper()
+	if t.Life == 0 {
+		t.Life = time.Hour
+	}
+	code, _, err := w.Invite(w.Context(), t)
+	w.must(err)
+	return code
+}
+
+// known reports whether a member serves a device.
+func known(m *member, d device) bool { return m.Allowed(identity.RolePrimary)(d.Public()) }
+
+func (w *world) awaitKnown(m *member, d device, want bool) {
+	w.Helper()
+	waittest.Until(w, fmt.Sprintf("%s is served: %v", d.ID(), want), func() bool { return known(m, d) == want })
+}
+
+// TestOneUse checks that a code is used once, when many devices use it at two servers at once, and that all
+// servers then serve that device.
+func TestOneUse(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.join("eu1", nil), w.join("eu2", nil)
+	w.awaitReady(a)
+	w.awaitReady(b)
+	for range 5 {
+		code := w.invite(fleet.InviteTerms{Terms: fleet.Terms{Groups: []string{"staff"}, Quota: unit.GB}})
+		if len(code.Addrs) == 0 || !code.IsFleet() || pairing.FleetFingerprint(w.key.Public()) != code.Fleet {
+			t.Fatalf("code %v", code)
+		}
+		var g sync.WaitGroup
+		var won atomic.Pointer[device]
+		for i := range 8 {
+			d := device{newKey(t)}
+			g.Go(func() {
+				at := a
+				if i%2 == 1 {
+					at = b
+				}
+				switch _, err := d.enroll(t.Context(), at, code); {
+				case err == nil && won.Swap(&d) != nil:
+					t.Error("two devices used one code")
+				case err != nil && !fault.Is(err, fault.UnknownDevice):
+					t.Error(err)
+				}
+			})
+		}
+		g.Wait()
+		d := won.Load()
+		if d == nil {
+			t.Fatal("nobody could use the code")
+		}
+		w.awaitKnown(a, *d, true)
+		w.awaitKnown(b, *d, true)
+		if _, err := (device{newKey(t)}).enroll(t.Context(), a, code); !fault.Is(err, fault.UnknownDevice) {
+			t.Errorf("a used code: %v", err)
+		}
+	}
+	list, damaged, err := fleet.ReadDevices(t.Context(), w.store)
+	if err != nil || len(list) != 5 || damaged != 0 {
+		t.Errorf("%d devices, %d damaged: %v", len(list), damaged, err)
+	}
+	for _, d := range list {
+		if d.Quota != unit.GB || len(d.Groups) != 1 || !strings.HasPrefix(d.Name, "phone-") {
+			t.Errorf("device %+v", d)
+		}
+	}
+	left, err := fleet.List(t.Context(), w.store, fleet.Codes)
+	if err != nil || len(left) != 0 {
+		t.Errorf("%d codes are left: %v", len(left), err)
+	}
+}
+
+// TestInterruptedEnrolment checks that a device whose server ended right after the code was used can try again, and
+// that no other device can.
+func TestInterruptedEnrolment(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.join("eu1", nil), w.join("eu2", nil)
+	w.awaitReady(b)
+	code, d := w.invite(fleet.InviteTerms{}), device{newKey(t)}
+	a.store.Store = failCreate{a.store.Store}
+	if _, err := d.enroll(t.Context(), a, code); !fault.Is(err, fault.Unreachable) {
+		t.Fatalf("enrolled without a record: %v", err)
+	}
+	if _, err := (device{newKey(t)}).enroll(t.Context(), b, code); !fault.Is(err, fault.UnknownDevice) {
+		t.Errorf("another device used the code: %v", err)
+	}
+	if _, err := d.enroll(t.Context(), b, code); err != nil {
+		t.Errorf("the same device again: %v", err)
+	}
+	w.awaitKnown(b, d, true)
+}
+
+// failCreate fails to create devices.
+type failCreate struct{ fleet.Store }
+
+func (f failCreate) Create(ctx context.Context, b fleet.Bucket, key string, v []byte, life time.Duration) (uint64,
+	error) {
+	if b == fleet.Devices {
+		return 0, errLost
+	}
+	return f.Store.Create(ctx, b, key, v, life)
+}
+
+// TestRevoke checks that a revocation is applied by all servers before Revoke returns, and that a new invitation
+// lets the device join again.
+func TestRevoke(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.join("eu1", nil), w.join("us1", nil)
+	w.awaitReady(a)
+	w.awaitReady(b)
+	d := device{newKey(t)}
+	if _, err := d.enroll(t.Context(), a, w.invite(fleet.InviteTerms{})); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitKnown(b, d, true)
+	waittest.Until(t, "both servers report", func() bool { return len(a.Status().Running) == 2 })
+	began := time.Now()
+	_, behind, err := w.Revoke(t.Context(), d.Public(), time.Minute)
+	if err != nil || len(behind) != 0 {
+		t.Fatalf("behind %v: %v", behind, err)
+	}
+	if known(a, d) || known(b, d) {
+		t.Error("a server serves the device after the revocation is confirmed")
+	}
+	t.Logf("confirmed by both servers after %v", time.Since(began).Round(time.Millisecond))
+	if a.changes.Load() == 0 {
+		t.Error("the server was not told of a change")
+	}
+	if _, err := d.enroll(t.Context(), b, w.invite(fleet.InviteTerms{})); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitKnown(a, d, true)
+	// one that cannot reach the engine is named
+	b.store.lose(true)
+	_, behind, err = w.Revoke(t.Context(), d.Public(), 100*time.Millisecond)
+	if err != nil || len(behind) == 0 {
+		t.Errorf("behind %v: %v", behind, err)
+	}
+}
+
+// TestRulings checks pauses and quotas.
+func TestRulings(t *testing.T) {
+	w := newWorld(t)
+	var usage atomic.Pointer[[]fleet.DeviceUsage]
+	usage.Store(&[]fleet.DeviceUsage{})
+	a := w.join("eu1", func(c *fleet.MemberConfig) {
+		c.Usage = func() []fleet.DeviceUsage { return *usage.Load() }
+	})
+	w.awaitReady(a)
+	d := device{newKey(t)}
+	if _, err := d.enroll(t.Context(), a, w.invite(fleet.InviteTerms{Name: "anna",
+		Terms: fleet.Terms{Quota: unit.MB}})); err != nil {
+		t.Fatal(err)
+	}
+	if p, ok := a.Lookup(d.Public()); !ok || p.Name != "anna" || !p.HasRole(identity.RolePrimary) ||
+		a.Paused(d.Public()) {
+		t.Errorf("%+v, %v", p, ok)
+	}
+	_, _, err := w.Rule(t.Context(), d.Public(), func(r *fleet.Ruling) { r.Paused = true })
+	w.must(err)
+	waittest.Until(t, "the device is paused", func() bool { return a.Paused(d.Public()) })
+	_, _, err = w.Rule(t.Context(), d.Public(), func(r *fleet.Ruling) { r.Paused = false })
+	w.must(err)
+	waittest.Until(t, "the device is resumed", func() bool { return !a.Paused(d.Public()) })
+	day := time.Now().Format(time.DateOnly)
+	usage.Store(&[]fleet.DeviceUsage{{Device: d.ID().String(), Day: day, Month: fleet.Volume{Down: 2 * unit.MB},
+		All: fleet.Volume{Down: 2 * unit.MB}}})
+	waittest.Until(t, "the quota is used up", func() bool { return a.Paused(d.Public()) })
+	_, _, err = w.Rule(t.Context(), d.Public(), func(r *fleet.Ruling) { r.Quota = 0 })
+	w.must(err)
+	waittest.Until(t, "there is no quota any more", func() bool { return !a.Paused(d.Public()) })
+}
+
+// TestForgeries checks that records that the fleet's key did not sign change nothing, whoever writes them.
+func TestForgeries(t *testing.T) {
+	w := newWorld(t)
+	a := w.join("eu1", nil)
+	w.awaitReady(a)
+	good := device{newKey(t)}
+	if _, err := good.enroll(t.Context(), a, w.invite(fleet.InviteTerms{})); err != nil {
+		t.Fatal(err)
+	}
+	record, err := w.store.Get(t.Context(), fleet.Devices, good.Public().String())
+	w.must(err)
+	_, _, err = w.Revoke(t.Context(), good.Public(), 0)
+	w.must(err)
+	w.awaitKnown(a, good, false)
+
+	// the record from before the revocation, restored
+	_, err = w.store.Put(t.Context(), fleet.Devices, record.Key, record.Value)
+	w.must(err)
+	// a device in the place of another, with the other's invitation
+	thief := device{newKey(t)}
+	var fields map[string]any
+	w.must(json.Unmarshal(record.Value, &fields))
+	fields["key"] = thief.Public().String()
+	forged, err := json.Marshal(fields)
+	w.must(err)
+	_, err = w.store.Put(t.Context(), fleet.Devices, thief.Public().String(), forged)
+	w.must(err)
+	// a device invited by the key of another fleet
+	other := fleet.NewOperator(newStore(t, t.TempDir()), newKey(t))
+	w.must(other.Init(t.Context(), "other"))
+	// records of no sense
+	for key, value := range map[string]string{"mpb1nonsense": "{}", newKey(t).Public().String(): "{", "x": ""} {
+		_, err = w.store.Put(t.Context(), fleet.Devices, key, []byte(value))
+		w.must(err)
+	}
+	next := device{newKey(t)} // whose record follows
+	if _, err := next.enroll(t.Context(), a, w.invite(fleet.InviteTerms{})); err != nil {
+		t.Fatal(err)
+	}
+	b := w.join("eu2", nil)
+	w.awaitKnown(b, next, true)
+	for _, m := range []*member{a, b} {
+		if known(m, thief) {
+			t.Error("a device with the invitation of another is served")
+		}
+	}
+	if known(a, good) {
+		t.Error("a restored record has undone a revocation")
+	}
+	if _, damaged, err := fleet.ReadDevices(t.Context(), w.store); damaged != 4 || err != nil {
+		t.Errorf("%d damaged records: %v", damaged, err)
+	}
+}

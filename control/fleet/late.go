@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"mpbond/base/fault"
+)
+
+// Late returns a Store whose engine did not answer when it was opened. Each call opens it if it is not open yet,
+// and fails with a fault of kind Unreachable as long as that fails. name is the engine's name for people.
+func Late(open func(context.Context) (Store, error), name string) Store {
+	return &lateStore{open: open, name: name}
+}
+
+type lateStore struct {
+	open func(context.Context) (Store, error)
+	name string
+
+	mu     sync.Mutex
+	store  Store // nil: not open
+	closed bool
+	tried  time.Time
+	err    error // of the last try
+}
+
+// engine returns the store, which it opens if needed: at most once in each retryInterval.
+func (l *lateStore) engine(ctx context.Context) (Store, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.store != nil:
+		return l.store, nil
+	case l.closed:
+		return nil, fault.New(fault.Unreachable, errors.New("the engine is no longer used"), "")
+	case time.Since(l.tried) < retryInterval:
+		return nil, l.err
+	}
+	l.store, l.err = l.open(ctx)
+	l.tried = time.Now()
+	return l.store, l.err
+}
+
+func (l *lateStore) Get(ctx context.Context, b Bucket, key string) (Record, error) {
+	s, err := l.engine(ctx)
+	if err != nil {
+		return Record{}, err
+	}
+	return s.Get(ctx, b, key)
+}
+
+func (l *lateStore) Create(ctx context.Context, b Bucket, key string, value []byte, life time.Duration) (uint64,
+	error) {
+	s, err := l.engine(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return s.Create(ctx, b, key, value, life)
+}
+
+func (l *lateStore) Update(ctx context.Context, b Bucket, r Record) (uint64, error) {
+	s, err := l.engine(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return s.Update(ctx, b, r)
+}
+
+func (l *lateStore) Put(ctx context.Context, b Bucket, key string, value []byte) (uint64, error) {
+	s, err := l.engine(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return s.Put(ctx, b, key, value)
+}
+
+func (l *lateStore) Delete(ctx context.Context, b Bucket, key string, revision uint64) error {
+	s, err := l.engine(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Delete(ctx, b, key, revision)
+}
+
+func (l *lateStore) Watch(ctx context.Context, b Bucket, take func(Change)) error {
+	s, err := l.engine(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Watch(ctx, b, take)
+}
+
+func (l *lateStore) AddEvent(ctx context.Context, e Event) error {
+	s, err := l.engine(ctx)
+	if err != nil {
+		return err
+	}
+	return s.AddEvent(ctx, e)
+}
+
+func (l *lateStore) Events(ctx context.Context, from time.Time, follow bool, take func(Event)) error {
+	s, err := l.engine(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Events(ctx, from, follow, take)
+}
+
+func (l *lateStore) Describe() string { return l.name }
+
+func (l *lateStore) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed = true; l.store != nil {
+		l.store.Close()
+		l.store = nil
+	}
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/base/waittest"
+	"mpbond/control/fleet"
+)
+
+// TestOtherFleet checks that a server stays with the fleet that it knows.
+func TestOtherFleet(t *testing.T) {
+	w := newWorld(t)
+	a := w.join("eu1", nil)
+	w.awaitReady(a)
+	w.must(a.stop())
+	w.must(w.Renew(t.Context()))
+	other := fleet.NewOperator(w.store, newKey(t))
+	if err := other.Init(t.Context(), "evil"); !fault.Is(err, fault.Exists) {
+		t.Errorf("a fleet in the place of another: %v", err)
+	}
+	if err := other.AddServer(t.Context(), fleet.Server{}); !fault.Is(err, fault.WrongKey) {
+		t.Errorf("an operator with another key: %v", err)
+	}
+	r, err := w.store.Get(t.Context(), fleet.Orders, "fleet")
+	w.must(err)
+	r.Value = []byte(strings.ReplaceAll(string(r.Value), w.key.Public().String(), newKey(t).Public().String()))
+	_, err = w.store.Update(t.Context(), fleet.Orders, r)
+	w.must(err)
+	refused := w.join("eu1", nil)
+	err = <-refused.done // by itself
+	refused.done <- err
+	if !fault.Is(err, fault.WrongKey) || fault.HintOf(err) == "" {
+		t.Errorf("a server in another fleet: %v", err)
+	}
+	empty := newStore(t, t.TempDir())
+	m, err := fleet.NewMember(empty, fleet.MemberConfig{Server: fleet.Server{Name: "x"},
+		Log: slog.New(slog.DiscardHandler)})
+	w.must(err)
+	if err := m.Run(t.Context()); !fault.Is(err, fault.NotFound) {
+		t.Errorf("an engine without a fleet: %v", err)
+	}
+}
+
+// TestEngineLost checks that known devices are served without the engine until the cache is too old, also after a
+// restart, that new ones cannot join, and that all goes on when the engine is back.
+func TestEngineLost(t *testing.T) {
+	w := newWorld(t)
+	const life = fleet.MinCacheLife
+	long := func(c *fleet.MemberConfig) { c.CacheLife = time.Hour }
+	a := w.join("eu1", long)
+	b := w.join("eu2", func(c *fleet.MemberConfig) { c.CacheLife = life })
+	w.awaitReady(b)
+	w.awaitReady(a)
+	d, code := device{newKey(t)}, w.invite(fleet.InviteTerms{})
+	if _, err := d.enroll(t.Context(), a, w.invite(fleet.InviteTerms{})); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitKnown(b, d, true)
+	a.store.lose(true)
+	b.store.lose(true)
+	lost := time.Now()
+	if _, err := (device{newKey(t)}).enroll(t.Context(), a, code); !fault.Is(err, fault.Unreachable) ||
+		!strings.Contains(err.Error(), "cannot add devices") {
+		t.Errorf("pairing without the engine: %v", err)
+	}
+	if _, err := a.Registration(t.Context(), code.ID()); !fault.Is(err, fault.Unreachable) {
+		t.Errorf("a code without the engine: %v", err)
+	}
+	w.awaitKnown(b, d, false)
+	if took := time.Since(lost); took > 2*life {
+		t.Errorf("a cache of %v was used for %v", life, took)
+	}
+	if !known(a, d) {
+		t.Error("a known device is not served without the engine")
+	}
+	_ = a.stop()
+	again := w.join("eu1", func(c *fleet.MemberConfig) { long(c) }) // with its own connection
+	again.store.lose(true)
+	w.awaitKnown(again, d, true)
+	if st := again.Status(); st.Fleet != "acme" || st.Devices != 1 {
+		t.Errorf("status without the engine: %+v", st)
+	}
+	// revoked meanwhile
+	_, _, err := w.Rule(t.Context(), d.Public(), func(r *fleet.Ruling) { r.Revoked = true })
+	w.must(err)
+	again.store.lose(false)
+	b.store.lose(false)
+	w.awaitKnown(again, d, false)
+	if _, err := (device{newKey(t)}).enroll(t.Context(), b, code); err != nil {
+		t.Errorf("pairing after the engine is back: %v", err)
+	}
+}
+
+// TestUsage checks that what servers carry is counted once: after restarts, after losses of the engine and of the
+// server's own file.
+func TestUsage(t *testing.T) {
+	w := newWorld(t)
+	id := newKey(t).ID().String()
+	day := "2026-11-29"
+	var now atomic.Pointer[fleet.DeviceUsage]
+	set := func(month, all unit.Bytes) {
+		now.Store(&fleet.DeviceUsage{Device: id, Day: day, Month: fleet.Volume{Down: month},
+			All: fleet.Volume{Down: all}})
+	}
+	start := func(name string) *member { // and wait until the server has read its file
+		var calls atomic.Int64
+		m := w.join(name, func(c *fleet.MemberConfig) {
+			c.Usage = func() []fleet.DeviceUsage { calls.Add(1); return []fleet.DeviceUsage{*now.Load()} }
+		})
+		waittest.Until(t, "the server has read its counts", func() bool { return calls.Load() > 1 })
+		return m
+	}
+	expect := func(month, all unit.Bytes) {
+		t.Helper()
+		waittest.UntilSuccess(t, func() error {
+			rows, err := fleet.ReadUsage(t.Context(), w.store)
+			if err != nil {
+				return err
+			}
+			var m, sum unit.Bytes
+			for _, r := range rows {
+				m, sum = m+r.InMonth.Down, sum+r.All.Down
+			}
+			if m != month || sum != all {
+				return fmt.Errorf("the fleet counts %v in the month and %v in all, not %v and %v", m, sum, month, all)
+			}
+			return nil
+		})
+	}
+	set(100, 1000) // the file has this at the start
+	a := start("eu1")
+	expect(100, 1000)
+	set(150, 1050)
+	expect(150, 1050)
+	w.must(a.stop())
+	a = start("eu1") // restarted with the same file
+	set(160, 1060)
+	expect(160, 1060)
+	a.store.lose(true)
+	set(200, 1100)
+	waittest.Until(t, "a count waits", func() bool { return a.Status().Waiting > 0 })
+	a.store.lose(false)
+	expect(200, 1100)
+	w.must(a.stop())
+	set(0, 0) // the file is lost
+	a = start("eu1")
+	set(5, 5)
+	expect(205, 1105)
+	w.must(a.stop())
+	set(5, 5)
+	a = start("eu1")
+	set(7, 7)
+	expect(207, 1107)
+	day = "2026-12-01"
+	set(1, 8)
+	expect(1, 1108)
+	w.must(a.stop())
+	set(10, 10)
+	start("eu2") // another server's own counts
+	expect(11, 1118)
+}
+
+// TestEvents checks that pairings and revocations are on record.
+func TestEvents(t *testing.T) {
+	w := newWorld(t)
+	a := w.join("eu1", nil)
+	w.awaitReady(a)
+	d := device{newKey(t)}
+	a.store.lose(true)
+	a.store.lose(false)
+	if _, err := d.enroll(t.Context(), a, w.invite(fleet.InviteTerms{Name: "anna"})); err != nil {
+		t.Fatal(err)
+	}
+	waittest.UntilSuccess(t, func() error {
+		var kinds []string
+		if err := w.store.Events(t.Context(), time.Time{}, false, func(e fleet.Event) {
+			kinds = append(kinds, e.Kind+" "+e.Name+" "+e.Server)
+		}); err != nil {
+			return err
+		}
+		if len(kinds) != 1 || kinds[0] != "paired anna eu1" {
+			return fmt.Errorf("events %q", kinds)
+		}
+		return nil
+	})
+}
+
+// TestDrain checks that the order to drain reaches its server alone, and that others know of it.
+func TestDrain(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.join("eu1", nil), w.join("eu2", nil)
+	w.awaitReady(a)
+	waittest.Until(t, "both servers report", func() bool { return len(a.Status().Running) == 2 })
+	w.must(w.Drain(t.Context(), "eu2", true))
+	waittest.Until(t, "eu2 drains", b.IsDraining)
+	if a.IsDraining() {
+		t.Error("eu1 drains too")
+	}
+	waittest.Until(t, "eu1 says so", func() bool {
+		_, offer, err := a.Offer()
+		return err == nil && strings.Contains(string(offer), `"draining":true`)
+	})
+	w.must(w.Drain(t.Context(), "eu2", false))
+	waittest.Until(t, "eu2 serves again", func() bool { return !b.IsDraining() })
+	if err := w.Drain(t.Context(), "nobody", true); !fault.Is(err, fault.NotFound) {
+		t.Errorf("an unknown server: %v", err)
+	}
+	w.must(b.stop())
+	waittest.Until(t, "a server that has ended is gone at once", func() bool { return len(a.Status().Running) == 1 })
+}

@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package natsstore keeps the records of a fleet in NATS JetStream: each bucket of package fleet is a key-value
+// bucket, events are a stream. It alone knows NATS.
+package natsstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"mpbond/base/fault"
+	"mpbond/base/userfile"
+	"mpbond/control/fleet"
+)
+
+const (
+	// prefix begins the names of all buckets and streams, so that an account can hold other things too.
+	prefix = "mpbond-"
+	// eventStream and eventSubject are the names of the stream of events and of its subject.
+	eventStream, eventSubject = "mpbond-events", "mpbond.events"
+	// reconnectWait is the wait between two tries to reach a node.
+	reconnectWait = 500 * time.Millisecond
+	// markerLife is how long the engine remembers that a record has ended, for those that watch.
+	markerLife = time.Hour
+	// maxEvents bounds the stream of events.
+	maxEvents = 1_000_000
+	// setupTimeout bounds the making of buckets.
+	setupTimeout = 10 * time.Second
+	// minServer is the oldest NATS server with all that this package uses: lives of single records.
+	minServer = "2.12"
+)
+
+// Config says how to reach the engine.
+type Config struct {
+	// URLs are the addresses of nodes: "nats://HOST:PORT" or "tls://HOST:PORT", separated by commas.
+	URLs string
+	// Creds is a file with the credentials of a user: that of an account's JWT, or a seed of an NKey. "": none.
+	Creds string
+	// CA is a file with the certificate of the authority that signs for the nodes; "": those of the system.
+	CA string
+	// Name is the name of this client, for the engine's operator.
+	Name string
+	Log  *slog.Logger
+}
+
+// Store is a fleet.Store in NATS.
+type Store struct {
+	conn    *nats.Conn
+	js      jetstream.JetStream
+	buckets map[fleet.Bucket]jetstream.KeyValue
+	urls    string
+	log     *slog.Logger
+}
+
+// Open connects to the engine, and makes the buckets that are missing, with as many replicas as there are nodes,
+// at most three. Errors are faults: Unreachable if no node answers, Permission if it refuses the credentials,
+// Unsupported if it has no JetStream or is too old.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	opts := []nats.Option{nats.Name(cfg.Name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
+		nats.ReconnectBufSize(-1), // what cannot be sent fails at once, and its caller tries again
+		nats.PingInterval(2 * time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(3 * time.Second),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			cfg.Log.Debug("the fleet's engine reports an error", "err", err)
+		})}
+	auth, err := credentials(cfg.Creds)
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, auth...)
+	if cfg.CA != "" {
+		opts = append(opts, nats.RootCAs(cfg.CA))
+	}
+	conn, err := nats.Connect(cfg.URLs, opts...)
+	if err != nil {
+		return nil, explainConnectError(err, withoutPasswords(cfg.URLs))
+	}
+	s := &Store{conn: conn, buckets: map[fleet.Bucket]jetstream.KeyValue{}, urls: withoutPasswords(cfg.URLs),
+		log: cfg.Log}
+	if s.js, err = jetstream.New(conn); err == nil {
+		err = s.makeBuckets(ctx)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, explain(err)
+	}
+	return s, nil
+}
+
+// credentials returns the options for a file of credentials.
+func credentials(file string) ([]nats.Option, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := userfile.ReadFile(file)
+	if err != nil {
+		return nil, fault.New(fault.Config, err,
+			"--creds names a file with the credentials that the engine's operator gave you")
+	}
+	if strings.Contains(string(data), "-----BEGIN NATS USER JWT-----") {
+		return []nats.Option{nats.UserCredentials(file)}, nil
+	}
+	opt, err := nats.NkeyOptionFromSeed(file)
+	if err != nil {
+		return nil, fault.New(fault.Config, fmt.Errorf("%s has no credentials for NATS: %w", file, err),
+			"the file contains a user's JWT and seed, as `nsc generate creds` writes it, or a seed alone, SU…")
+	}
+	return []nats.Option{opt}, nil
+}
+
+// withoutPasswords returns the addresses for people and logs.
+func withoutPasswords(urls string) string {
+	var list []string
+	for u := range strings.SplitSeq(urls, ",") {
+		if p, err := url.Parse(strings.TrimSpace(u)); err == nil && p.User != nil {
+			p.User = nil
+			u = p.String()
+		}
+		list = append(list, strings.TrimSpace(u))
+	}
+	return strings.Join(list, ",")
+}
+
+// explainConnectError makes a failure to connect a fault.
+func explainConnectError(err error, urls string) error {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err,
+		nats.ErrAuthRevoked),
+		errors.Is(err, nats.ErrNkeysNotSupported):
+		return fault.New(fault.Permission, fmt.Errorf("the engine %s refuses these credentials: %w", urls, err),
+			"name a file with valid ones by --creds")
+	case errors.Is(err, nats.ErrSecureConnRequired):
+		return fault.New(fault.Config, fmt.Errorf("the engine %s requires TLS", urls),
+			"write tls:// instead of nats://")
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		return fault.New(fault.Config, fmt.Errorf("the engine %s has no TLS", urls),
+			"write nats:// instead of tls://, or give its nodes certificates")
+	case strings.Contains(err.Error(), "x509:"), strings.Contains(err.Error(), "tls:"):
+		return fault.New(fault.WrongKey, fmt.Errorf("the certificate of the engine %s is not valid: %w", urls, err),
+			"--fleet-ca names the certificate of the authority that signs for its nodes")
+	}
+	return fault.New(fault.Unreachable, fmt.Errorf("the engine %s does not answer: %w", urls, err),
+		"check the addresses, the firewall, and that nats-server runs there")
+}
+
+// explain makes an error of the engine a fault.
+func explain(err error) error {
+	var done *fault.Error
+	var api *jetstream.APIError
+	switch {
+	case err == nil || errors.As(err, &done):
+		return err
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
+		errors.Is(err, nats.ErrNoResponders):
+		return fault.New(fault.Unsupported,
+			fmt.Errorf("the engine has no JetStream for this user, or no leader now: %w", err),
+			"its operator puts `jetstream {}` into the configuration, and enables it for the account")
+	case errors.Is(err, jetstream.ErrLimitMarkerTTLNotSupported):
+		return fault.New(fault.Unsupported, fmt.Errorf("the engine is too old: %w", err),
+			"install nats-server "+minServer+
+				" or later on all its nodes")
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return fault.New(fault.Permission, err,
+			"these credentials may not do that: docs/howto/fleet.md lists what each needs")
+	case errors.As(err, &api) && api.ErrorCode == 10023, errors.As(err, &api) && api.ErrorCode == 10047,
+		errors.As(err, &api) && api.ErrorCode == 10077:
+		return fault.New(fault.Limit, fmt.Errorf("the engine has no room: %w", err), "free disk space on its nodes")
+	}
+	return fault.New(fault.Unreachable, fmt.Errorf("the engine does not answer: %w", err),
+		"check that nats-server runs")
+}
+
+// makeBuckets opens all buckets and the stream of events, and makes those that are missing.
+func (s *Store) makeBuckets(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	if _, err := s.js.AccountInfo(ctx); err != nil {
+		return err
+	}
+	replicas := min(max(len(s.conn.DiscoveredServers()), len(s.conn.Servers()), 1), 3)
+	if replicas == 2 {
+		replicas = 1 // two nodes have no majority without either
+	}
+	for _, b := range fleet.Buckets() {
+		kv, err := s.js.KeyValue(ctx, prefix+string(b))
+		if errors.Is(err, jetstream.ErrBucketNotFound) {
+			cfg := jetstream.KeyValueConfig{Bucket: prefix + string(b), History: 1, MaxValueSize: fleet.MaxValue,
+				Replicas: replicas, LimitMarkerTTL: markerLife}
+			if b == fleet.Servers {
+				cfg.TTL = fleet.ServerLife
+			}
+			kv, err = s.js.CreateKeyValue(ctx, cfg)
+			if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
+				kv, err = s.js.KeyValue(ctx, prefix+string(b))
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("bucket %s: %w", b, err)
+		}
+		s.buckets[b] = kv
+	}
+	_, err := s.js.Stream(ctx, eventStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = s.js.CreateStream(ctx, jetstream.StreamConfig{Name: eventStream, Subjects: []string{eventSubject},
+			Replicas: replicas, MaxAge: fleet.EventLife, MaxMsgs: maxEvents, MaxMsgSize: fleet.MaxValue,
+			Discard: jetstream.DiscardOld})
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			err = nil
+		}
+	}
+	return err
+}
+
+// Describe implements fleet.Store.
+func (s *Store) Describe() string { return s.urls }
+
+// Close implements fleet.Store.
+func (s *Store) Close() { s.conn.Close() }
+
+// check returns an error unless a request with that key and value can be made now.
+func check(key string, value []byte) error {
+	if err := fleet.CheckKey(key); err != nil {
+		return err
+	}
+	if len(value) > fleet.MaxValue {
+		return fault.New(fault.Limit, fmt.Errorf("record %q of %d bytes", key, len(value)), "")
+	}
+	return nil
+}
+
+// Get implements fleet.Store.
+func (s *Store) Get(ctx context.Context, b fleet.Bucket, key string) (fleet.Record, error) {
+	if err := check(key, nil); err != nil {
+		return fleet.Record{}, err
+	}
+	e, err := s.buckets[b].Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrKeyDeleted) {
+		return fleet.Record{}, fleet.ErrNoRecord
+	}
+	if err != nil {
+		return fleet.Record{}, explain(err)
+	}
+	return fleet.Record{Key: key, Value: e.Value(), Revision: e.Revision()}, nil
+}
+
+// Create implements fleet.Store.
+func (s *Store) Create(ctx context.Context, b fleet.Bucket, key string, value []byte, life time.Duration) (uint64,
+	error) {
+	if err := check(key, value); err != nil {
+		return 0, err
+	}
+	var opts []jetstream.KVCreateOpt
+	if life > 0 {
+		opts = append(opts, jetstream.KeyTTL(max(life.Round(time.Second), time.Second)))
+	}
+	revision, err := s.buckets[b].Create(ctx, key, value, opts...)
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		return 0, fleet.ErrConflict
+	}
+	return revision, explain(err)
+}
+
+// Update implements fleet.Store.
+func (s *Store) Update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uint64, error) {
+	if err := check(r.Key, r.Value); err != nil {
+		return 0, err
+	}
+	if r.Revision == 0 {
+		return 0, fleet.ErrConflict
+	}
+	revision, err := s.buckets[b].Update(ctx, r.Key, r.Value, r.Revision)
+	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+		return 0, fleet.ErrConflict
+	}
+	return revision, explain(err)
+}
+
+// Put implements fleet.Store.
+func (s *Store) Put(ctx context.Context, b fleet.Bucket, key string, value []byte) (uint64, error) {
+	if err := check(key, value); err != nil {
+		return 0, err
+	}
+	revision, err := s.buckets[b].Put(ctx, key, value)
+	return revision, explain(err)
+}
+
+// Delete implements fleet.Store.
+func (s *Store) Delete(ctx context.Context, b fleet.Bucket, key string, revision uint64) error {
+	if err := check(key, nil); err != nil {
+		return err
+	}
+	if revision == 0 {
+		return fleet.ErrConflict
+	}
+	err := s.buckets[b].Delete(ctx, key, jetstream.LastRevision(revision))
+	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists) {
+		return fleet.ErrConflict
+	}
+	return explain(err)
+}
+
+// Watch implements fleet.Store. It reads the stream behind the bucket by a consumer of its own, since the library's
+// watch may stay silent after the node with its consumer has ended.
+func (s *Store) Watch(ctx context.Context, b fleet.Bucket, take func(fleet.Change)) error {
+	w := watch{store: s, bucket: b, take: take}
+	for began := time.Now(); ; {
+		err := w.read(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !w.isCurrent && w.last == 0 && time.Since(began) > setupTimeout:
+			return explain(err) // nothing was reported: the caller decides
+		}
+		s.log.Debug("watching the fleet's engine again", "bucket", b, "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(reconnectWait):
+		}
+	}
+}
+
+// watch is a watch of a bucket.
+type watch struct {
+	store     *Store
+	bucket    fleet.Bucket
+	take      func(fleet.Change)
+	last      uint64 // the newest revision reported; 0: none
+	isCurrent bool   // IsCurrent was reported
+}
+
+// idleCheck is how long a watch may be silent before it asks whether its consumer still exists.
+const idleCheck = 3 * time.Second
+
+// read reports changes until ctx ends or the consumer is lost.
+func (w *watch) read(ctx context.Context) error {
+	name := prefix + string(w.bucket)
+	starting, cancel := context.WithTimeout(ctx, idleCheck)
+	defer cancel()
+	stream, err := w.store.js.Stream(starting, "KV_"+name)
+	if err != nil {
+		return err
+	}
+	cfg := jetstream.ConsumerConfig{FilterSubject: "$KV." + name + ".>", AckPolicy: jetstream.AckNonePolicy,
+		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, MemoryStorage: true, Replicas: 1,
+		InactiveThreshold: time.Minute}
+	if w.isCurrent && w.last <= stream.CachedInfo().State.LastSeq {
+		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, w.last+1
+	}
+	c, err := stream.CreateConsumer(starting, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = stream.DeleteConsumer(ending, c.CachedInfo().Name) // else it ends by itself
+	}()
+	if c.CachedInfo().NumPending == 0 {
+		w.reportCurrent()
+	}
+	messages, err := c.Messages(jetstream.PullHeartbeat(time.Second), jetstream.PullExpiry(10*time.Second))
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	stop := context.AfterFunc(ctx, messages.Stop)
+	defer stop()
+	for {
+		m, err := messages.Next(jetstream.NextMaxWait(idleCheck))
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, nats.ErrTimeout):
+			asking, cancel := context.WithTimeout(ctx, idleCheck)
+			_, err = c.Info(asking)
+			cancel()
+			if err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		w.report(m)
+	}
+}
+
+// report reports the change that a message of the stream is.
+func (w *watch) report(m jetstream.Msg) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return // not of the stream
+	}
+	key, _ := strings.CutPrefix(m.Subject(), "$KV."+prefix+string(w.bucket)+".")
+	c := fleet.Change{Record: fleet.Record{Key: key, Revision: meta.Sequence.Stream}}
+	h := m.Headers()
+	if c.IsGone = h.Get("KV-Operation") != "" || h.Get("Nats-Marker-Reason") != ""; !c.IsGone {
+		c.Value = m.Data()
+	}
+	w.last = max(w.last, c.Revision)
+	w.take(c)
+	if meta.NumPending == 0 {
+		w.reportCurrent()
+	}
+}
+
+// reportCurrent reports, once, that all records that were there have been reported.
+func (w *watch) reportCurrent() {
+	if !w.isCurrent {
+		w.isCurrent = true
+		w.take(fleet.Change{IsCurrent: true})
+	}
+}
+
+// AddEvent implements fleet.Store. An event that is added twice is kept once.
+func (s *Store) AddEvent(ctx context.Context, e fleet.Event) error {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	_, err = s.js.Publish(ctx, eventSubject, body, jetstream.WithMsgID(fmt.Sprintf("%x", sha256.Sum256(body))))
+	return explain(err)
+}
+
+// Events implements fleet.Store.
+func (s *Store) Events(ctx context.Context, from time.Time, follow bool, take func(fleet.Event)) error {
+	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
+	if !from.IsZero() {
+		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &from
+	}
+	stream, err := s.js.Stream(ctx, eventStream)
+	if err != nil {
+		return explain(err)
+	}
+	last := stream.CachedInfo().State.LastSeq
+	if last == 0 && !follow {
+		return nil
+	}
+	c, err := stream.OrderedConsumer(ctx, cfg)
+	if err != nil {
+		return explain(err)
+	}
+	if !follow && c.CachedInfo().NumPending == 0 {
+		return nil
+	}
+	messages, err := c.Messages()
+	if err != nil {
+		return explain(err)
+	}
+	defer messages.Stop()
+	stop := context.AfterFunc(ctx, messages.Stop)
+	defer stop()
+	for {
+		m, err := messages.Next()
+		if ctx.Err() != nil || errors.Is(err, jetstream.ErrMsgIteratorClosed) {
+			return nil
+		}
+		if err != nil {
+			return explain(err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			continue // not from the stream
+		}
+		var e fleet.Event
+		if json.Unmarshal(m.Data(), &e) == nil {
+			e.Number = meta.Sequence.Stream
+			take(e)
+		}
+		if !follow && meta.Sequence.Stream >= last {
+			return nil
+		}
+	}
+}

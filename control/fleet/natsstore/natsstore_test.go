@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package natsstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/natstest"
+	"mpbond/base/porttest"
+	"mpbond/base/waittest"
+	"mpbond/control/fleet"
+	"mpbond/control/fleet/storetest"
+)
+
+func open(t *testing.T, c *natstest.Cluster, cfg Config) *Store {
+	t.Helper()
+	cfg.URLs, cfg.CA, cfg.Log = c.URLs(), c.CAFile, slog.New(slog.DiscardHandler)
+	var s *Store
+	waittest.UntilSuccess(t, func() (err error) { // a new cluster has no leader yet
+		s, err = Open(t.Context(), cfg)
+		return err
+	})
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestContract(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) (a, b fleet.Store) {
+		c := natstest.Start(t, natstest.Options{})
+		return open(t, c, Config{}), open(t, c, Config{})
+	})
+}
+
+// TestContractCluster runs the suite on a cluster of three nodes with TLS.
+func TestContractCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three nodes for each part of the suite")
+	}
+	storetest.Run(t, func(t *testing.T) (a, b fleet.Store) {
+		c := natstest.Start(t, natstest.Options{Nodes: 3, TLS: true})
+		return open(t, c, Config{}), open(t, c, Config{})
+	})
+}
+
+// TestNodeLost checks that a store of three nodes works while one of them is killed, and that a watch goes on.
+func TestNodeLost(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{Nodes: 3})
+	s := open(t, c, Config{})
+	seen := make(chan fleet.Change, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- s.Watch(ctx, fleet.Devices, func(c fleet.Change) { seen <- c }) }()
+	for !(<-seen).IsCurrent {
+	}
+	for i, n := range c.Nodes {
+		key := fmt.Sprintf("device-%d", i)
+		n.Kill()
+		waittest.UntilSuccess(t, func() error { // another node becomes the leader
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := s.Put(ctx, fleet.Devices, key, []byte("1"))
+			return err
+		})
+		for (<-seen).Key != key {
+		}
+		n.Restart(t)
+		waittest.UntilSuccess(t, func() error { // it has caught up
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			kv, err := s.js.Stream(ctx, "KV_"+prefix+string(fleet.Devices))
+			if err != nil {
+				return err
+			}
+			info := kv.CachedInfo().Cluster
+			for _, r := range info.Replicas {
+				if !r.Current || r.Offline {
+					return fmt.Errorf("%s is behind", r.Name)
+				}
+			}
+			return nil
+		})
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEngineLost checks that requests fail in time while the engine is away, and work again afterwards, with the
+// same watch.
+func TestEngineLost(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{})
+	s := open(t, c, Config{})
+	if _, err := s.Put(t.Context(), fleet.Devices, "before", []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(chan fleet.Change, 100)
+	go func() { _ = s.Watch(t.Context(), fleet.Devices, func(c fleet.Change) { seen <- c }) }()
+	for !(<-seen).IsCurrent {
+	}
+	c.Nodes[0].Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := s.Put(ctx, fleet.Devices, "during", []byte("1")); !fault.Is(err, fault.Unreachable) {
+		t.Errorf("without an engine: %v", err)
+	}
+	c.Nodes[0].Restart(t)
+	waittest.UntilSuccess(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.Put(ctx, fleet.Devices, "after", []byte("1"))
+		return err
+	})
+	for (<-seen).Key != "after" {
+	}
+}
+
+// TestBadEngines checks the errors for people.
+func TestBadEngines(t *testing.T) {
+	nothing := natstest.Start(t, natstest.Options{NoJetStream: true})
+	plain := natstest.Start(t, natstest.Options{})
+	withTLS := natstest.Start(t, natstest.Options{TLS: true})
+	closed := natstest.Start(t,
+		natstest.Options{Extra: `authorization { users: [ { user: "eu1", password: "right" } ] }`})
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	seed := "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY" // of the documentation of NATS
+	host := strings.TrimPrefix(closed.URLs(), "nats://")
+	for name, c := range map[string]struct {
+		cfg  Config
+		want fault.Kind
+		text string
+	}{
+		"nobody listens": {Config{URLs: "nats://" + porttest.FreeAddress(t)}, fault.Unreachable, "does not answer"},
+		"no JetStream":   {Config{URLs: nothing.URLs()}, fault.Unsupported, "JetStream"},
+		"wrong password": {Config{URLs: "nats://eu1:wrong@" + host}, fault.Permission, "credentials"},
+		"no credentials": {Config{URLs: closed.URLs()}, fault.Permission, "credentials"},
+		"other key":      {Config{URLs: closed.URLs(), Creds: write("seed", seed)}, fault.Permission, "credentials"},
+		"no such file": {Config{URLs: closed.URLs(), Creds: filepath.Join(dir, "none")}, fault.Config,
+			"no such file"},
+		"not credentials": {Config{URLs: closed.URLs(), Creds: write("text", "hello")}, fault.Config, "no credentials"},
+		"no TLS there":    {Config{URLs: strings.Replace(plain.URLs(), "nats:", "tls:", 1)}, fault.Config, "no TLS"},
+		"unknown CA":      {Config{URLs: withTLS.URLs()}, fault.WrongKey, "certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.cfg.Log = slog.New(slog.DiscardHandler)
+			s, err := Open(t.Context(), c.cfg)
+			if err == nil {
+				s.Close()
+				t.Fatal("no error")
+			}
+			if !fault.Is(err, c.want) || fault.HintOf(err) == "" || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%v (%v; hint %q)", err, fault.KindOf(err), fault.HintOf(err))
+			}
+			if strings.Contains(err.Error(), "wrong@") || strings.Contains(err.Error(), ":wrong") {
+				t.Errorf("the error names the password: %v", err)
+			}
+		})
+	}
+}
+
+// TestReplicas checks that a cluster of three nodes keeps three copies.
+func TestReplicas(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{Nodes: 3})
+	s := open(t, c, Config{})
+	for _, b := range fleet.Buckets() {
+		st, err := s.js.Stream(t.Context(), "KV_"+prefix+string(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := st.CachedInfo().Config.Replicas; n != 3 {
+			t.Errorf("bucket %s has %d replicas", b, n)
+		}
+	}
+	names := slices.Collect(func(yield func(string) bool) {
+		for n := range s.js.StreamNames(t.Context()).Name() {
+			if !yield(n) {
+				return
+			}
+		}
+	})
+	if len(names) != len(fleet.Buckets())+1 {
+		t.Errorf("streams %q", names)
+	}
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/pairing"
+)
+
+// ListLife is how long a signed list of servers is valid.
+const ListLife = 90 * 24 * time.Hour
+
+// fleetRecord is the record in Orders that names the fleet. A server pins its key at the first contact.
+type fleetRecord struct {
+	Name string             `json:"name"`
+	Key  identity.PublicKey `json:"key"`
+}
+
+const fleetKeyKey = "fleet"
+
+// readFleetKey returns the key of the fleet that an engine holds.
+func readFleetKey(ctx context.Context, s Store) (identity.PublicKey, error) {
+	f, err := readFleet(ctx, s)
+	return f.Key, err
+}
+
+func readFleet(ctx context.Context, s Store) (f fleetRecord, err error) {
+	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
+	defer cancel()
+	r, err := s.Get(ctx, Orders, fleetKeyKey)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		return f, fault.New(fault.NotFound, errors.New("there is no fleet on this engine"),
+			"the fleet's operator makes one: mpbond fleet init NAME")
+	case err != nil:
+		return f, err
+	}
+	if err := json.Unmarshal(r.Value, &f); err != nil {
+		return f, fault.New(fault.Integrity, fmt.Errorf("the record of the fleet is damaged: %w", err),
+			"the fleet's operator writes it again: mpbond fleet init NAME")
+	}
+	return f, nil
+}
+
+// Operator manages a fleet by its key. Its methods are safe for concurrent use, also by several operators with
+// the same key.
+type Operator struct {
+	store Store
+	key   *identity.Key
+}
+
+// NewOperator returns the operator with that key.
+func NewOperator(s Store, key *identity.Key) *Operator { return &Operator{s, key} }
+
+// Init makes a fleet on an engine, or restores the record of one. An engine with the fleet of another key is a
+// fault of kind Exists.
+func (o *Operator) Init(ctx context.Context, name string) error {
+	if err := identity.CheckName(name); err != nil {
+		return fault.New(fault.Usage, err, "")
+	}
+	f, err := readFleet(ctx, o.store)
+	switch {
+	case err == nil && f.Key != o.key.Public():
+		return fault.New(fault.Exists, fmt.Errorf("the engine holds the fleet %q with another key, %v", f.Name,
+			f.Key.ID()),
+			"use the key of that fleet, or another engine")
+	case err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Integrity):
+		return err
+	}
+	if _, err := o.store.Put(ctx, Orders, fleetKeyKey, encode(fleetRecord{name, o.key.Public()})); err != nil {
+		return err
+	}
+	return o.editList(ctx, func(l *ServerList) error { l.Fleet = name; return nil })
+}
+
+// check returns an error unless the engine holds the fleet of this operator.
+func (o *Operator) check(ctx context.Context) error {
+	f, err := readFleet(ctx, o.store)
+	if err == nil && f.Key != o.key.Public() {
+		err = fault.New(fault.WrongKey,
+			fmt.Errorf("the engine holds the fleet %q with the key %v, and this operator's is %v",
+				f.Name, f.Key.ID(), o.key.ID()), "check --fleet and --key")
+	}
+	return err
+}
+
+// editList changes the list of servers and signs it anew.
+func (o *Operator) editList(ctx context.Context, edit func(*ServerList) error) error {
+	for {
+		var l ServerList
+		r, err := o.store.Get(ctx, Orders, listKey)
+		isNew := errors.Is(err, ErrNoRecord)
+		if err != nil && !isNew {
+			return err
+		}
+		if !isNew {
+			var s Signed
+			if err := json.Unmarshal(r.Value, &s); err != nil || s.open(o.key.Public(), &l) != nil {
+				return fault.New(fault.Integrity, errors.New("the list of servers on the engine is not this fleet's"),
+					"delete the record list of the bucket orders, and add all servers again")
+			}
+		}
+		if err := edit(&l); err != nil {
+			return err
+		}
+		l.Number++
+		l.Issued = time.Now().UTC().Truncate(time.Second)
+		l.Expires = l.Issued.Add(ListLife)
+		if l.Servers == nil {
+			l.Servers = []Server{}
+		}
+		if err := l.validate(); err != nil {
+			return fault.New(fault.Usage, err, "")
+		}
+		signed, err := sign(o.key, l)
+		if err != nil {
+			return err
+		}
+		if isNew {
+			_, err = o.store.Create(ctx, Orders, listKey, encode(signed), 0)
+		} else {
+			r.Value = encode(signed)
+			_, err = o.store.Update(ctx, Orders, r)
+		}
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+}
+
+// AddServer puts a server on the list, in place of one with that name.
+func (o *Operator) AddServer(ctx context.Context, s Server) error {
+	if err := o.check(ctx); err != nil {
+		return err
+	}
+	return o.editList(ctx, func(l *ServerList) error {
+		l.Servers = append(slices.DeleteFunc(l.Servers, func(x Server) bool { return x.Name == s.Name }), s)
+		slices.SortFunc(l.Servers, func(a, b Server) int { return cmp.Compare(a.Name, b.Name) })
+		return nil
+	})
+}
+
+// RemoveServer removes a server from the list: primaries stop using it when they have the new list.
+func (o *Operator) RemoveServer(ctx context.Context, name string) error {
+	if err := o.check(ctx); err != nil {
+		return err
+	}
+	return o.editList(ctx, func(l *ServerList) error {
+		if _, ok := l.find(name); !ok {
+			return noServerError(name)
+		}
+		l.Servers = slices.DeleteFunc(l.Servers, func(x Server) bool { return x.Name == name })
+		return nil
+	})
+}
+
+func noServerError(name string) error {
+	return fault.New(fault.NotFound, fmt.Errorf("the fleet has no server called %.80q", name),
+		"see `mpbond fleet status`")
+}
+
+// Renew signs the list of servers anew, so that it expires later.
+func (o *Operator) Renew(ctx context.Context) error {
+	if err := o.check(ctx); err != nil {
+		return err
+	}
+	return o.editList(ctx, func(*ServerList) error { return nil })
+}
+
+// InviteTerms are the terms of an invitation.
+type InviteTerms struct {
+	Region string        // whose servers the code names first; "" is any
+	Name   string        // of the device; "": its own
+	Life   time.Duration // of the code
+	Terms
+}
+
+// Invite makes a code that one device can use.
+func (o *Operator) Invite(ctx context.Context, t InviteTerms) (code pairing.Code, expires time.Time, err error) {
+	if err := o.check(ctx); err != nil {
+		return code, expires, err
+	}
+	if err := t.Terms.validate(); err != nil {
+		return code, expires, err
+	}
+	if t.Name != "" {
+		if err := identity.CheckName(t.Name); err != nil {
+			return code, expires, fault.New(fault.Usage, err, "")
+		}
+	}
+	addrs, err := o.firstAddresses(ctx, t.Region)
+	if err != nil {
+		return code, expires, err
+	}
+	code = pairing.NewFleetCode(o.key.Public(), addrs)
+	claim, err := code.ClaimKey()
+	if err != nil {
+		return code, expires, err
+	}
+	reg, err := code.Register()
+	if err != nil {
+		return code, expires, err
+	}
+	now := time.Now().UTC()
+	inv := Invitation{Code: code.ID(), Claim: claim, Issued: now, Expires: now.Add(t.Life), Region: t.Region,
+		Name: t.Name, Terms: t.Terms}
+	signed, err := sign(o.key, inv)
+	if err != nil {
+		return code, expires, err
+	}
+	_, err = o.store.Create(ctx, Codes, inv.Code, encode(openCode{Invitation: signed, Registration: reg}), t.Life)
+	return code, inv.Expires, err
+}
+
+// validate returns the first problem of terms.
+func (t Terms) validate() error {
+	if len(t.Groups) > MaxGroups {
+		return fault.New(fault.Usage, fmt.Errorf("%d groups, over %d", len(t.Groups), MaxGroups), "")
+	}
+	for _, g := range t.Groups {
+		if err := identity.CheckName(g); err != nil {
+			return fault.New(fault.Usage, fmt.Errorf("group: %w", err), "")
+		}
+	}
+	if t.Quota < 0 {
+		return fault.New(fault.Usage, fmt.Errorf("the quota %v is negative", t.Quota), "0 is none")
+	}
+	return nil
+}
+
+// maxCodeServers bounds the servers that a code names.
+const maxCodeServers = 3
+
+// firstAddresses returns the addresses for a code: servers of the region first, running ones before others.
+func (o *Operator) firstAddresses(ctx context.Context, region string) ([]string, error) {
+	st, err := ReadStatus(ctx, o.store)
+	if err != nil {
+		return nil, err
+	}
+	list := st.Servers
+	if region != "" && !slices.ContainsFunc(list, func(s ServerView) bool { return s.Region == region && s.IsListed }) {
+		return nil, fault.New(fault.NotFound, fmt.Errorf("the fleet has no server in the region %.80q", region),
+			"see `mpbond fleet status`")
+	}
+	rank := func(s ServerView) int {
+		r := 0
+		if s.Region != region {
+			r += 2
+		}
+		if s.State == nil || s.State.Draining {
+			r++
+		}
+		return r
+	}
+	slices.SortStableFunc(list, func(a, b ServerView) int { return rank(a) - rank(b) })
+	var addrs []string
+	for _, s := range list {
+		if s.IsListed && len(addrs) < maxCodeServers {
+			addrs = append(addrs, s.Addresses[0])
+		}
+	}
+	if len(addrs) == 0 {
+		return nil, fault.New(fault.NotFound, errors.New("the fleet has no server yet"), "run `mpbond fleet add` first")
+	}
+	return addrs, nil
+}
+
+// Rule makes a ruling about a device: edit changes what is in force. It returns the device and the revision of its
+// record.
+func (o *Operator) Rule(ctx context.Context, key identity.PublicKey, edit func(*Ruling)) (d Device, revision uint64,
+	err error) {
+	if err := o.check(ctx); err != nil {
+		return d, 0, err
+	}
+	for {
+		r, err := o.store.Get(ctx, Devices, key.String())
+		if errors.Is(err, ErrNoRecord) {
+			return d, 0, fault.New(fault.NotFound, fmt.Errorf("the fleet has no device %v", key.ID()),
+				"see `mpbond fleet devices`")
+		}
+		if err != nil {
+			return d, 0, err
+		}
+		var rec deviceRecord
+		if err = json.Unmarshal(r.Value, &rec); err == nil {
+			d, err = openDevice(o.key.Public(), rec)
+		}
+		if err != nil {
+			return d, 0, fault.New(fault.Integrity, fmt.Errorf("record of device %v: %w", key.ID(), err),
+				"no server accepts it; delete it from the bucket devices")
+		}
+		now := time.Now().UTC()
+		if !now.After(d.decided()) { // another operator's clock is ahead
+			now = d.decided().Add(time.Microsecond)
+		}
+		ruling := Ruling{Key: key, At: now, Revoked: d.Revoked, Paused: d.Paused, Terms: d.Terms}
+		edit(&ruling)
+		if err := ruling.Terms.validate(); err != nil {
+			return d, 0, err
+		}
+		signed, err := sign(o.key, ruling)
+		if err != nil {
+			return d, 0, err
+		}
+		rec.Ruling = &signed
+		r.Value = encode(rec)
+		revision, err = o.store.Update(ctx, Devices, r)
+		if errors.Is(err, ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return d, 0, err
+		}
+		d, err = openDevice(o.key.Public(), rec)
+		return d, revision, err
+	}
+}
+
+// Revoke ends a device's membership. It returns when all running servers have applied it, or with those that
+// have not done so when wait has passed.
+func (o *Operator) Revoke(ctx context.Context, key identity.PublicKey, wait time.Duration) (d Device, behind []string,
+	err error) {
+	d, revision, err := o.Rule(ctx, key, func(r *Ruling) { r.Revoked = true })
+	if err != nil {
+		return d, nil, err
+	}
+	_ = o.store.AddEvent(ctx, Event{At: time.Now().UTC(), Kind: "revoked", Device: key.ID().String(), Name: d.Name})
+	behind, err = o.awaitApplied(ctx, revision, wait)
+	return d, behind, err
+}
+
+// awaitApplied waits until all running servers have applied a revision of Devices. It returns those that have not.
+func (o *Operator) awaitApplied(ctx context.Context, revision uint64, wait time.Duration) (behind []string, err error) {
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	states, isCurrent := newServerStates(), false
+	err = o.store.Watch(waiting, Servers, func(c Change) {
+		if isCurrent = isCurrent || c.IsCurrent; !c.IsCurrent {
+			states.apply(c, time.Now())
+		}
+		behind = nil
+		for _, s := range states.running(time.Now()) {
+			if s.Applied < revision {
+				behind = append(behind, s.Name)
+			}
+		}
+		if isCurrent && len(behind) == 0 {
+			cancel()
+		}
+	})
+	if ctx.Err() != nil {
+		return behind, ctx.Err()
+	}
+	return behind, err
+}
+
+// Drain orders a server to drain, or to serve again.
+func (o *Operator) Drain(ctx context.Context, server string, draining bool) error {
+	if err := o.check(ctx); err != nil {
+		return err
+	}
+	st, err := ReadStatus(ctx, o.store)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(st.Servers, func(s ServerView) bool { return s.Name == server }) {
+		return noServerError(server)
+	}
+	signed, err := sign(o.key, Order{Server: server, At: time.Now().UTC(), Draining: draining})
+	if err == nil {
+		_, err = o.store.Put(ctx, Orders, drainKey(server), encode(signed))
+	}
+	return err
+}

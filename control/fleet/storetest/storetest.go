@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package storetest tests what every fleet.Store promises. It has no part in the data path.
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/waittest"
+	"mpbond/control/fleet"
+)
+
+// Run runs the suite. open returns two users of one new, empty engine, which stay open until the test ends.
+func Run(t *testing.T, open func(t *testing.T) (a, b fleet.Store)) {
+	for name, test := range map[string]func(t *testing.T, a, b fleet.Store){
+		"revisions": testRevisions, "one winner": testOneWinner, "no lost update": testNoLostUpdate,
+		"lives": testLives, "watch": testWatch, "watch many": testWatchMany, "limits": testLimits,
+		"events": testEvents, "list": testList, "buckets": testBuckets,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // lives last seconds
+			a, b := open(t)
+			test(t, a, b)
+		})
+	}
+}
+
+// must returns v, and fails the test if there is an error.
+func must[V any](v V, err error) func(t *testing.T) V {
+	return func(t *testing.T) V {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// testRevisions checks that changes apply to the revision they name only, at both users.
+func testRevisions(t *testing.T, a, b fleet.Store) {
+	ctx := t.Context()
+	if _, err := a.Get(ctx, fleet.Devices, "x"); err != fleet.ErrNoRecord {
+		t.Fatalf("a record that nobody made: %v", err)
+	}
+	first := must(a.Create(ctx, fleet.Devices, "x", []byte("1"), 0))(t)
+	if _, err := b.Create(ctx, fleet.Devices, "x", []byte("2"), 0); err != fleet.ErrConflict {
+		t.Errorf("created twice: %v", err)
+	}
+	r := must(b.Get(ctx, fleet.Devices, "x"))(t)
+	if r.Key != "x" || string(r.Value) != "1" || r.Revision != first {
+		t.Errorf("got %+v, want revision %d", r, first)
+	}
+	r.Value = []byte{0, 255, '\n'}
+	second := must(b.Update(ctx, fleet.Devices, r))(t)
+	if second <= first {
+		t.Errorf("revision %d follows %d", second, first)
+	}
+	if _, err := a.Update(ctx, fleet.Devices, r); err != fleet.ErrConflict {
+		t.Errorf("updated an old revision: %v", err)
+	}
+	if _, err := a.Update(ctx, fleet.Devices, fleet.Record{Key: "y", Value: []byte("1"),
+		Revision: 1}); err != fleet.ErrConflict {
+		t.Errorf("updated a record that is not there: %v", err)
+	}
+	if _, err := a.Update(ctx, fleet.Devices, fleet.Record{Key: "z", Value: []byte("1")}); err != fleet.ErrConflict {
+		t.Errorf("updated without a revision: %v", err)
+	}
+	if got := must(a.Get(ctx, fleet.Devices, "x"))(t); !bytes.Equal(got.Value, r.Value) || got.Revision != second {
+		t.Errorf("got %+v, want revision %d", got, second)
+	}
+	if err := a.Delete(ctx, fleet.Devices, "x", first); err != fleet.ErrConflict {
+		t.Errorf("deleted an old revision: %v", err)
+	}
+	if err := a.Delete(ctx, fleet.Devices, "x", 0); err != fleet.ErrConflict {
+		t.Errorf("deleted without a revision: %v", err)
+	}
+	if err := a.Delete(ctx, fleet.Devices, "x", second); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Delete(ctx, fleet.Devices, "x", second); err != fleet.ErrConflict {
+		t.Errorf("deleted twice: %v", err)
+	}
+	if _, err := b.Get(ctx, fleet.Devices, "x"); err != fleet.ErrNoRecord {
+		t.Errorf("a deleted record: %v", err)
+	}
+	third := must(b.Create(ctx, fleet.Devices, "x", []byte("3"), 0))(t)
+	if third <= second {
+		t.Errorf("revision %d follows %d", third, second)
+	}
+	fourth := must(a.Put(ctx, fleet.Devices, "x", []byte("4")))(t)
+	if got := must(b.Get(ctx, fleet.Devices, "x"))(t); fourth <= third || string(got.Value) != "4" ||
+		got.Revision != fourth {
+		t.Errorf("after Put: %+v", got)
+	}
+}
+
+// testOneWinner checks that one of many concurrent users makes, and one ends, a record.
+func testOneWinner(t *testing.T, a, b fleet.Store) {
+	for round := range 20 {
+		key := fmt.Sprintf("code-%d", round)
+		revision := race(t, a, b, func(s fleet.Store, i int) error {
+			_, err := s.Create(t.Context(), fleet.Codes, key, fmt.Appendf(nil, "%d", i), time.Hour)
+			return err
+		})
+		_ = revision
+		r := must(a.Get(t.Context(), fleet.Codes, key))(t)
+		race(t, a, b, func(s fleet.Store, _ int) error { return s.Delete(t.Context(), fleet.Codes, key, r.Revision) })
+	}
+}
+
+// race calls f ten times concurrently, and fails unless exactly one call succeeds.
+func race(t *testing.T, a, b fleet.Store, f func(s fleet.Store, i int) error) int {
+	t.Helper()
+	var g sync.WaitGroup
+	var won atomic.Int64
+	for i := range 10 {
+		g.Go(func() {
+			s := a
+			if i%2 == 1 {
+				s = b
+			}
+			switch err := f(s, i); err {
+			case nil:
+				won.Add(1)
+			case fleet.ErrConflict:
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	g.Wait()
+	if won.Load() != 1 {
+		t.Errorf("%d calls succeeded", won.Load())
+	}
+	return int(won.Load())
+}
+
+// testNoLostUpdate checks that concurrent users who read, change and update lose no change.
+func testNoLostUpdate(t *testing.T, a, b fleet.Store) {
+	ctx := t.Context()
+	must(a.Create(ctx, fleet.UsageCounts, "sum", make([]byte, 8), 0))(t)
+	const users, each = 6, 20
+	var g sync.WaitGroup
+	for i := range users {
+		g.Go(func() {
+			s := a
+			if i%2 == 1 {
+				s = b
+			}
+			for done := 0; done < each; {
+				r, err := s.Get(ctx, fleet.UsageCounts, "sum")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.Value = binary.BigEndian.AppendUint64(nil, binary.BigEndian.Uint64(r.Value)+1)
+				switch _, err := s.Update(ctx, fleet.UsageCounts, r); {
+				case err == nil:
+					done++
+				case !errors.Is(err, fleet.ErrConflict):
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	g.Wait()
+	if n := binary.BigEndian.Uint64(must(b.Get(ctx, fleet.UsageCounts, "sum"))(t).Value); n != users*each {
+		t.Errorf("the sum is %d instead of %d", n, users*each)
+	}
+}
+
+// watcher collects what a watch reports.
+type watcher struct {
+	mu      sync.Mutex
+	changes []fleet.Change
+	done    chan error
+	stop    context.CancelFunc
+}
+
+func watch(t *testing.T, s fleet.Store, b fleet.Bucket) *watcher {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &watcher{done: make(chan error, 1), stop: cancel}
+	go func() {
+		err := s.Watch(ctx, b, func(c fleet.Change) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.changes = append(w.changes, c)
+		})
+		if err != nil {
+			t.Errorf("watch: %v", err)
+		}
+		w.done <- err
+	}()
+	t.Cleanup(cancel)
+	return w
+}
+
+// summary describes the changes so far: "key=value" each, "-key" for the end of a record, "|" when all that were
+// there have been reported.
+func (w *watcher) summary() (list []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.changes {
+		switch {
+		case c.IsCurrent:
+			list = append(list, "|")
+		case c.IsGone:
+			list = append(list, "-"+c.Key)
+		default:
+			list = append(list, c.Key+"="+string(c.Value))
+		}
+	}
+	return list
+}
+
+// await waits until the changes are these.
+func (w *watcher) await(t *testing.T, want ...string) {
+	t.Helper()
+	waittest.UntilSuccess(t, func() error {
+		if got := w.summary(); !slices.Equal(got, want) {
+			return fmt.Errorf("the watch reported %q instead of %q", got, want)
+		}
+		return nil
+	})
+}
+
+// testWatch checks what a watch reports, and that it ends with its context.
+func testWatch(t *testing.T, a, b fleet.Store) {
+	ctx := t.Context()
+	empty := watch(t, b, fleet.Codes)
+	empty.await(t, "|")
+	first := must(a.Put(ctx, fleet.Orders, "list", []byte("1")))(t)
+	gone := must(a.Create(ctx, fleet.Orders, "gone", []byte("1"), 0))(t)
+	if err := a.Delete(ctx, fleet.Orders, "gone", gone); err != nil {
+		t.Fatal(err)
+	}
+	w := watch(t, b, fleet.Orders)
+	waittest.Until(t, "all that was there is reported", func() bool { return slices.Contains(w.summary(), "|") })
+	w.mu.Lock()
+	w.changes = slices.DeleteFunc(w.changes, func(c fleet.Change) bool { return c.IsGone && c.Key == "gone" })
+	w.mu.Unlock() // an engine may report what ended before
+	w.await(t, "list=1", "|")
+	r := fleet.Record{Key: "list", Value: []byte("2"), Revision: first}
+	r.Revision = must(a.Update(ctx, fleet.Orders, r))(t)
+	w.await(t, "list=1", "|", "list=2")
+	must(b.Put(ctx, fleet.Orders, "drain.eu1", []byte("yes")))(t)
+	w.await(t, "list=1", "|", "list=2", "drain.eu1=yes")
+	if err := a.Delete(ctx, fleet.Orders, "list", r.Revision); err != nil {
+		t.Fatal(err)
+	}
+	w.await(t, "list=1", "|", "list=2", "drain.eu1=yes", "-list")
+	w.mu.Lock()
+	for i, c := range w.changes[2:] {
+		if before := w.changes[i+1]; !before.IsCurrent && c.Revision <= before.Revision && !c.IsGone {
+			t.Errorf("revision %d follows %d", c.Revision, before.Revision)
+		}
+	}
+	w.mu.Unlock()
+	w.stop()
+	if err := <-w.done; err != nil {
+		t.Errorf("the end of the context is an error: %v", err)
+	}
+	if got := empty.summary(); !slices.Equal(got, []string{"|"}) {
+		t.Errorf("the watch of another bucket reported %q", got)
+	}
+}
+
+// testWatchMany checks that a watch that begins amid changes ends with the last state of each record.
+func testWatchMany(t *testing.T, a, b fleet.Store) {
+	const keys, rounds = 30, 5
+	var g sync.WaitGroup
+	for _, s := range []fleet.Store{a, b} {
+		g.Go(func() {
+			for n := range rounds {
+				for k := range keys {
+					key := fmt.Sprintf("k%d", k)
+					if s == b {
+						key = fmt.Sprintf("l%d", k)
+					}
+					if _, err := s.Put(t.Context(), fleet.Devices, key, fmt.Appendf(nil, "%d", n)); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	w := watch(t, a, fleet.Devices)
+	g.Wait()
+	waittest.UntilSuccess(t, func() error {
+		last := map[string]string{}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, c := range w.changes {
+			last[c.Key] = string(c.Value)
+		}
+		delete(last, "") // IsCurrent
+		if len(last) != 2*keys {
+			return fmt.Errorf("the watch reported %d records instead of %d", len(last), 2*keys)
+		}
+		for key, v := range last {
+			if v != fmt.Sprint(rounds-1) {
+				return fmt.Errorf("%s ended with %s", key, v)
+			}
+		}
+		return nil
+	})
+}
+
+// testLives checks that records end with their lives, and that watches report it.
+func testLives(t *testing.T, a, b fleet.Store) {
+	ctx := t.Context()
+	w, servers := watch(t, b, fleet.Codes), watch(t, b, fleet.Servers)
+	w.await(t, "|")
+	servers.await(t, "|")
+	began := time.Now()
+	must(a.Create(ctx, fleet.Codes, "short", []byte("1"), time.Second))(t)
+	must(a.Create(ctx, fleet.Codes, "long", []byte("1"), time.Hour))(t)
+	must(a.Put(ctx, fleet.Servers, "eu1", []byte("1")))(t)
+	must(a.Put(ctx, fleet.Servers, "eu2", []byte("1")))(t)
+	w.await(t, "|", "short=1", "long=1", "-short")
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("a record of one second ended after %v", took)
+	}
+	if _, err := a.Get(ctx, fleet.Codes, "short"); err != fleet.ErrNoRecord {
+		t.Errorf("a record whose life is over: %v", err)
+	}
+	must(a.Create(ctx, fleet.Codes, "short", []byte("2"), time.Hour))(t) // its name is free
+	// a record in Servers lives on when it is written again
+	waittest.Until(t, "half a life of a server has passed",
+		func() bool { return time.Since(began) > fleet.ServerLife/2 })
+	must(a.Put(ctx, fleet.Servers, "eu2", []byte("2")))(t)
+	again := time.Now()
+	servers.await(t, "|", "eu1=1", "eu2=1", "eu2=2", "-eu1")
+	if took := time.Since(began); took < fleet.ServerLife {
+		t.Errorf("eu1 ended after %v", took)
+	}
+	servers.await(t, "|", "eu1=1", "eu2=1", "eu2=2", "-eu1", "-eu2")
+	if took := time.Since(again); took < fleet.ServerLife {
+		t.Errorf("eu2 ended after %v", took)
+	}
+}
+
+// testLimits checks keys and sizes.
+func testLimits(t *testing.T, a, b fleet.Store) {
+	ctx := t.Context()
+	for _, key := range []string{"", ".", "a/b", "../x", "a b", "a*", "a>", "ä", ".a", "a.", string(make([]byte,
+		fleet.MaxKey+1))} {
+		_, create := a.Create(ctx, fleet.Devices, key, []byte("1"), 0)
+		_, put := a.Put(ctx, fleet.Devices, key, []byte("1"))
+		_, get := a.Get(ctx, fleet.Devices, key)
+		for _, err := range []error{create, put, get, a.Delete(ctx, fleet.Devices, key, 1)} {
+			if !fault.Is(err, fault.Usage) {
+				t.Errorf("key %q: %v", key, err)
+			}
+		}
+	}
+	big := bytes.Repeat([]byte{7}, fleet.MaxValue)
+	must(a.Put(ctx, fleet.Devices, "big", big))(t)
+	if got := must(b.Get(ctx, fleet.Devices, "big"))(t); !bytes.Equal(got.Value, big) {
+		t.Error("a value of the largest size has changed")
+	}
+	if _, err := a.Put(ctx, fleet.Devices, "bigger", append(big, 7)); !fault.Is(err, fault.Limit) {
+		t.Errorf("a value that is too large: %v", err)
+	}
+	for _, key := range []string{"mpb1abcxyz", "A-B_c.d", "beat.eu-west-1", "K7QF-3M2A-XT5B-Y2JD.eu1"} {
+		must(a.Put(ctx, fleet.Devices, key, nil))(t)
+	}
+}
+
+// testBuckets checks that a key in one bucket is another one in the next.
+func testBuckets(t *testing.T, a, b fleet.Store) {
+	for _, bucket := range fleet.Buckets() {
+		must(a.Create(t.Context(), bucket, "same", []byte(bucket), 0))(t)
+	}
+	for _, bucket := range fleet.Buckets() {
+		if r := must(b.Get(t.Context(), bucket, "same"))(t); string(r.Value) != string(bucket) {
+			t.Errorf("%s has %q", bucket, r.Value)
+		}
+	}
+}
+
+// testList checks List.
+func testList(t *testing.T, a, b fleet.Store) {
+	ctx := t.Context()
+	if list := must(fleet.List(ctx, a, fleet.Orders))(t); len(list) != 0 {
+		t.Errorf("an empty bucket has %v", list)
+	}
+	for i := range 50 {
+		must(a.Put(ctx, fleet.Orders, fmt.Sprint(i), []byte("1")))(t)
+	}
+	r := must(a.Get(ctx, fleet.Orders, "7"))(t)
+	if err := a.Delete(ctx, fleet.Orders, "7", r.Revision); err != nil {
+		t.Fatal(err)
+	}
+	list := must(fleet.List(ctx, b, fleet.Orders))(t)
+	if len(list) != 49 || slices.ContainsFunc(list, func(r fleet.Record) bool { return r.Key == "7" }) {
+		t.Errorf("%d records", len(list))
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := fleet.List(ended, b, fleet.Orders); !errors.Is(err, context.Canceled) {
+		t.Errorf("a list that was not read is no error: %v", err)
+	}
+}
+
+// testEvents checks that events come in order, from a time on, and while they are added.
+func testEvents(t *testing.T, a, b fleet.Store) {
+	ctx := t.Context()
+	read := func(from time.Time) (names []string) {
+		if err := b.Events(ctx, from, false, func(e fleet.Event) { names = append(names, e.Name) }); err != nil {
+			t.Error(err)
+		}
+		return names
+	}
+	if got := read(time.Time{}); len(got) != 0 {
+		t.Errorf("no event was added, and there are %q", got)
+	}
+	add := func(s fleet.Store, name string) {
+		if err := s.AddEvent(ctx, fleet.Event{At: time.Now().UTC(), Kind: "paired", Name: name,
+			Text: "a \"b\"\nc"}); err != nil {
+			t.Error(err)
+		}
+	}
+	add(a, "1")
+	add(b, "2")
+	if got := read(time.Time{}); !slices.Equal(got, []string{"1", "2"}) {
+		t.Errorf("events are %q", got)
+	}
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	seen := make(chan fleet.Event, 10)
+	ended := make(chan error, 1)
+	go func() { ended <- b.Events(following, time.Time{}, true, func(e fleet.Event) { seen <- e }) }()
+	last := uint64(0)
+	expect := func(name string) {
+		t.Helper()
+		e := <-seen
+		if e.Name != name || e.Number <= last || e.Text != "a \"b\"\nc" || e.Kind != "paired" ||
+			time.Since(e.At) > time.Hour {
+			t.Errorf("event %+v after %d, want %s", e, last, name)
+		}
+		last = e.Number
+	}
+	expect("1")
+	expect("2")
+	add(a, "3")
+	expect("3")
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("the end of the context is an error: %v", err)
+	}
+	if got := read(time.Now().Add(time.Hour)); len(got) != 0 {
+		t.Errorf("events of the future: %q", got)
+	}
+}
