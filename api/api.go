@@ -38,6 +38,7 @@ type Status struct {
 	Refused []Refusal `json:"refused,omitempty"`
 
 	Bonds  []Bond        `json:"bonds"`            // at primary and server; never null
+	Fleet  *Fleet        `json:"fleet,omitempty"`  // at a server or primary that belongs to one
 	Helper *HelperStatus `json:"helper,omitempty"` // at helper and dual
 	Onload *OnloadStatus `json:"onload,omitempty"` // of a helper that accepts connections for onloading
 

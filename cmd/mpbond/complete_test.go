@@ -27,6 +27,7 @@ var withoutJSON = clitest.Excuses{
 // withoutNames lists commands whose arguments cannot be completed with known names, with the
 // reason. Shells complete files themselves.
 var withoutNames = clitest.Excuses{
+	"mpbond fleet init":   "a new name",
 	"mpbond pair":         "codes",
 	"mpbond streams":      "a number",
 	"mpbond get":          "an address",

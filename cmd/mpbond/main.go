@@ -35,6 +35,7 @@ func mpbondCommands() []*cobra.Command {
 		pauseCommand(),
 		resumeCommand(),
 		revokeCommand(),
+		fleetCommand(),
 
 		statusCommand(),
 		topCommand(),
@@ -66,7 +67,7 @@ func mpbondCommands() []*cobra.Command {
 // groups arranges the commands in the overview that `mpbond --help` prints.
 var groups = []cli.Group{
 	{Title: "Use it", Commands: []string{"primary", "helper", "server", "dual", "run", "get", "put", "play"}},
-	{Title: "Devices", Commands: []string{"pair", "accept", "devices", "rename", "pause", "resume", "revoke"}},
+	{Title: "Devices", Commands: []string{"pair", "accept", "devices", "rename", "pause", "resume", "revoke", "fleet"}},
 	{Title: "Look", Commands: []string{"status", "top", "streams", "advise", "handoffs", "events", "usage", "doctor",
 		"console"}},
 	{Title: "Rules, settings, keys", Commands: []string{"policy", "check", "keygen", "trust", "version"}},
@@ -96,7 +97,6 @@ const rootExample = `  mpbond server                       # on a VPS: prints a 
   mpbond helper                       # on a spare device: prints a code
   mpbond pair CODE CODE               # on the laptop, with both codes; then
   mpbond primary
-  mpbond get https://example.org/big.iso
   mpbond status --why                 # which device carries what, and why`
 
 // mpbondProgram returns the description of this program.

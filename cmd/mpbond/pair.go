@@ -63,7 +63,8 @@ the end, in the order of the codes.`,
 			if err != nil {
 				return err
 			}
-			self := pairing.Self{Key: key, Trust: trust, About: func() wire.PairIdentity { return about }}
+			self := pairing.Self{Key: key, Trust: trust, About: func() wire.PairIdentity { return about },
+				JoinFleet: joinFleet(trust)}
 			result := newPairing(time.Now(), len(codes))
 			var reportMu sync.Mutex // guards result
 			line := cli.NewSteps(cli.IfElse(asJSON, io.Discard, cmd.ErrOrStderr()))
@@ -189,10 +190,16 @@ func pairAllDevices(ctx context.Context, self pairing.Self, codes []pairing.Code
 // be a server, and would get the decrypted traffic.
 func refuseUnexpected(met []*pairing.PendingPairing, errs []error, as string, known []identity.Peer) {
 	isNew := func(m *pairing.PendingPairing) bool {
-		return m != nil && !m.IsHelper() && !slices.ContainsFunc(known,
+		return m != nil && !m.IsHelper() && !m.IsFleet() && !slices.ContainsFunc(known,
 			func(p identity.Peer) bool { return p.Key.ID() == m.ID() })
 	}
-	servers := len(known)
+	fleets := map[string]bool{} // each counts as one server
+	servers := len(slices.DeleteFunc(slices.Clone(known), func(p identity.Peer) bool {
+		fleets[p.Fleet] = true
+		return p.Fleet != ""
+	}))
+	delete(fleets, "")
+	servers += len(fleets)
 	for _, m := range met {
 		if isNew(m) {
 			servers++

@@ -18,6 +18,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/serve"
 	"mpbond/base/identity"
+	"mpbond/control/fleet"
 	"mpbond/core/trace"
 	"mpbond/internal/cli"
 	"mpbond/link/discovery"
@@ -238,6 +239,7 @@ type primaryRole struct {
 func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.Key, trust *identity.Trust,
 	rec *trace.Recorder) (e primaryRole, err error) {
 	e.cellListeners, cfg.DialUDP = listeners, listeners.dialFeedbackUDP
+	cfg.LoadFleet = func() (*fleet.Joined, error) { return loadJoinedFleet(trust) }
 	if e.Primary, err = primary.New(cfg, key, trust, slog.Default(), rec); err != nil {
 		return e, err
 	}
@@ -290,7 +292,8 @@ func (r primaryRole) closePrimaryEdge() {
 
 // logAddresses appends the addresses of the listeners to args, for the log.
 func (r primaryRole) logAddresses(args ...any) []any {
-	return append(args, "proxy", r.apps.proxyListenAddr(), "transparent", r.apps.transparentAddr(), "pipe", r.PipeAddr())
+	return append(args, "proxy", r.apps.proxyListenAddr(), "transparent", r.apps.transparentAddr(), "pipe",
+		r.PipeAddr())
 }
 
 // addPrimaryStatus adds the primary's part to a status.
@@ -299,7 +302,8 @@ func (r primaryRole) addPrimaryStatus(st *api.Status, why bool) {
 	if a := r.PipeAddr(); a != nil {
 		st.Listen, st.Calls = a.String(), r.Calls()
 	}
-	st.Bonds = append(st.Bonds, r.Primary.Status(why))
+	bond := r.Primary.Status(why)
+	st.Bonds, st.Fleet = append(st.Bonds, bond), joinedStatus(r.Fleet(), bond.Peer)
 	st.Pipes = append(st.Pipes, r.Pipes()...)
 	st.Policy = r.Policy().Status()
 	st.Cells = r.cellListeners.listCellStates()

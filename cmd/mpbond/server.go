@@ -12,6 +12,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
+	"mpbond/base/config"
 	"mpbond/base/fault"
 	"mpbond/base/text"
 	"mpbond/core/sched"
@@ -26,6 +27,7 @@ func serverCommand() *cobra.Command {
 	var flags server.Config
 	var allow []string
 	var rate string
+	var cacheLife, drain time.Duration
 	cmd := &cobra.Command{
 		Use: "server", Short: "run the bonding server", Args: cobra.NoArgs,
 		Long: `Run the bonding server: accept the subflows of paired primaries, join them, and
@@ -37,10 +39,14 @@ interfaces, which behind NAT are private.
 Open its TCP port, 7600, in the firewall of the machine and of its provider, and with
 --udp the same UDP port. Helpers need not be paired with it: they carry ciphertext that
 only the primary and this server can read. It refuses destinations in private networks
-unless --allow permits them.`,
+unless --allow permits them.
+
+With --fleet it is one of several servers for the same devices (docs/howto/fleet.md): the
+fleet's operator invites devices, and codes of this server alone do not exist.`,
 		Example: `  mpbond server --public vps.example.org
   mpbond server --public vps.example.org --listen :8443
-  mpbond server --allow 192.168.7.0/24`,
+  mpbond server --allow 192.168.7.0/24
+  mpbond server --public eu1.example.org --fleet tls://n1.example.org,tls://n2.example.org --creds eu1.creds --region eu`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, trust, err := r.loadRoleFiles(cmd, &cfg, func(changed func(string) bool) {
 				overrideIfChanged(changed, "listen", &cfg.Listen, flags.Listen)
@@ -50,6 +56,14 @@ unless --allow permits them.`,
 				overrideIfChanged(changed, "reinject", &cfg.Reinject, flags.Reinject)
 				overrideIfChanged(changed, "udp", &cfg.UDP, flags.UDP)
 				overrideIfChanged(changed, "api", &cfg.API, r.api)
+				overrideIfChanged(changed, "fleet", &cfg.Fleet, flags.Fleet)
+				overrideIfChanged(changed, "creds", &cfg.Creds, flags.Creds)
+				overrideIfChanged(changed, "fleet-ca", &cfg.FleetCA, flags.FleetCA)
+				overrideIfChanged(changed, "fleet-key", &cfg.FleetKey, flags.FleetKey)
+				overrideIfChanged(changed, "region", &cfg.Region, flags.Region)
+				overrideIfChanged(changed, "name", &cfg.Name, flags.Name)
+				overrideIfChanged(changed, "cache-life", &cfg.CacheLife, config.Duration(cacheLife))
+				overrideIfChanged(changed, "drain", &cfg.Drain, config.Duration(drain))
 			})
 			if err != nil {
 				return err
@@ -74,23 +88,38 @@ unless --allow permits them.`,
 				return err
 			}
 			defer rec.Close()
-			s, err := server.New(cfg, key, trust, slog.Default(), rec)
+			devices, member := server.Devices(trust), (*fleetMember)(nil)
+			if cfg.Fleet != "" {
+				if member, err = r.openFleetMember(cmd.Context(), cfg, key); err != nil {
+					return err
+				}
+				devices = member
+			}
+			s, err := server.New(cfg, key, devices, slog.Default(), rec)
 			if err != nil {
 				return err
 			}
 			s.Version = cli.Version
-			about := wire.PairIdentity{Roles: wire.PairServer, Name: resolveDeviceName("")}
+			about := wire.PairIdentity{Roles: wire.PairServer, Name: resolveDeviceName(cfg.Name)}
 			i := r.newInviter(cmd, key, about,
 				&inviter{addresses: func() []string { return callAddresses(s.Addr().String(), cfg.Public) }})
 			s.SetPairing(i.acceptor.ServeConn)
-			start := time.Now()
+			start, running := time.Now(), runningRole(s)
+			if member != nil {
+				member.serve(s)
+				i.acceptor.Fleet, running = member, memberRole{s, member}
+				r.invites = nil // the fleet's operator invites
+			}
 			slog.Info("server is up", "listen", s.Addr(), "id", key.ID(), "key", key.Public())
-			return r.serveRoleAndAPI(cmd.Context(), s, serve.Role{
+			return r.serveRoleAndAPI(cmd.Context(), running, serve.Role{
 				Status: func(why bool) api.Status {
 					st := r.baseStatus(key, "", start)
 					st.Listen, st.Calls = s.Addr().String(), s.Calls()
 					st.Bonds = append(st.Bonds, s.Status(why)...)
 					st.Refused = toAPIRefusals(s.Refusals())
+					if member != nil {
+						st.Fleet = member.fleetStatus()
+					}
 					return st
 				},
 				Streams: s.Streams, Flows: s.Flows, CloseSubflow: s.CloseSubflow, ResetStream: s.ResetStream,
@@ -105,9 +134,11 @@ unless --allow permits them.`,
 	cmd.Flags().StringVar(&rate, "rate", "",
 		"limit each device to this `RATE` in each direction, like 50Mbit/s; empty: no limit")
 	cmd.Flags().BoolVar(&flags.UDP, "udp", false, "serve subflows over UDP too, at the same address")
+	addServerFleetFlags(cmd, &flags, &cacheLife, &drain)
 	addSchedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
 	cli.GroupFlags(cmd, "Devices", "listen", "public", "udp")
 	cli.GroupFlags(cmd, "Limits", "allow", "rate")
+	cli.GroupFlags(cmd, "Fleet", "fleet", "creds", "fleet-ca", "fleet-key", "region", "name", "cache-life", "drain")
 	cli.GroupFlags(cmd, "Scheduling", "scheduler", "reinject", "congestion")
 	r.groupFlags(cmd)
 	return cmd

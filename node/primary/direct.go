@@ -51,9 +51,15 @@ func (sup *subflowSupervisor) superviseDirect(ctx context.Context, iface string)
 				nil,
 			)
 		}
+		before, _ := sup.server.currentServer()
 		l, err := sup.openDirect(ctx, iface, device, attempt)
+		if err != nil && sup.fleet.serverFailed(ctx, before.Key, err, false) {
+			attempt = -1
+			continue
+		}
 		if err == nil {
 			attempt = -1
+			sup.fleet.serverWorked(l.peer)
 			sup.troubles.setDeviceTrouble(device, nil)
 			sup.troubles.forgetRefusalBy(l.peer)
 			b.Reset()

@@ -25,9 +25,14 @@ func (sup *subflowSupervisor) superviseHelped(ctx context.Context, h *helper, w 
 		}
 		joined := false
 		h.setJoiningPipe(w)
+		before, _ := sup.server.currentServer()
 		l, err := sup.openHelped(ctx, h, w, attempt, h.setCarryingLink)
 		h.setJoiningPipe(nil)
+		if err != nil && sup.fleet.serverFailed(ctx, before.Key, err, true) {
+			b.Reset() // the next pipe goes to another server
+		}
 		if err == nil {
+			sup.fleet.serverWorked(l.peer)
 			h.setAttempt(attempt)
 			attempt = -1
 			sup.troubles.setDeviceTrouble(h.currentHelperName(), nil)

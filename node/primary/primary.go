@@ -18,6 +18,7 @@ import (
 	"mpbond/base/unit"
 	"mpbond/control/device"
 	"mpbond/control/facts"
+	"mpbond/control/fleet"
 	"mpbond/control/policy"
 	"mpbond/core/bond"
 	"mpbond/core/sched"
@@ -48,6 +49,7 @@ type Primary struct {
 	uplinks    *uplinks // used if interfaces are found automatically
 	names      deviceNames
 	server     *serverPeer
+	fleet      *fleetGuide
 	states     *deviceStates
 	handoffs   *handoffWatch
 	troubles   *troubleLog
@@ -93,6 +95,8 @@ func New(
 	}
 	p.demand = newDemand(p.bond.hasOpenStreams)
 	p.bond.demand = p.demand
+	p.fleet = newFleetGuide(cfg, server, p.bond, p.demand, log)
+	p.fleet.listChanged = p.TrustChanged
 	p.policy = newPolicy(usual, p.bond.snapshotSubflows, log, rec)
 	p.states = &deviceStates{
 		names:    p.names,
@@ -130,6 +134,7 @@ func New(
 		key:          key,
 		trust:        trust,
 		server:       server,
+		fleet:        p.fleet,
 		bond:         p.bond,
 		states:       p.states,
 		troubles:     p.troubles,
@@ -190,6 +195,8 @@ func (p *Primary) Calls() *api.Calls { return p.helpers.callsReceived() }
 func (p *Primary) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	p.fleet.chooseFirst(ctx)
+	p.wg.Go(func() { p.fleet.runQuestions(ctx) })
 	switch ifaces := p.cfg.Interfaces; {
 	case len(ifaces) == 1 && ifaces[0] == autoInterfaces:
 		p.wg.Go(func() { p.uplinks.runUplinks(ctx) })
@@ -249,6 +256,9 @@ func (p *Primary) runMaintenance(ctx context.Context) {
 	}
 }
 
+// Fleet returns the fleet that this device has joined, nil if there is none.
+func (p *Primary) Fleet() *fleet.Joined { return p.fleet.joined() }
+
 // Policy returns the policy in force.
 func (p *Primary) Policy() *Policy { return p.policy }
 
@@ -260,6 +270,7 @@ func (p *Primary) TrustChanged() {
 	p.bond.renameHelpers(renamed)
 	p.troubles.renameDevices(renamed)
 	// A session read after the reload has the new server: see subflowSupervisor.joinSubflow.
+	p.fleet.reload()
 	changed := p.server.reloadServerTrust()
 	s := p.bond.currentSession()
 	p.helpers.sendServers()

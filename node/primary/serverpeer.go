@@ -5,6 +5,7 @@ package primary
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"mpbond/base/fault"
@@ -46,6 +47,29 @@ func (s *serverPeer) addressFor(attempt int) (string, error) {
 	return s.peer.Addresses[attempt%len(s.peer.Addresses)], nil
 }
 
+// isFleet reports whether the server may be any one of a fleet.
+func (s *serverPeer) isFleet() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.peer.Fleet != "" && (s.name == "" || s.name == s.peer.Fleet)
+}
+
+// listFleetServers returns the trusted servers of the server's fleet.
+func (s *serverPeer) listFleetServers() []identity.Peer {
+	now, _ := s.currentServer()
+	return slices.DeleteFunc(s.trust.ByRole(identity.RoleServer), func(p identity.Peer) bool {
+		return p.Fleet != now.Fleet || len(p.Addresses) == 0
+	})
+}
+
+// use makes a trusted server the one of the bond, from the next session on. The caller must replace the session
+// afterwards.
+func (s *serverPeer) use(peer identity.Peer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.peer, s.missing = peer, nil
+}
+
 // reloadServerTrust reads the trust file's entries and reports whether the server is another one
 // now. A server in use stays as long as it is trusted.
 func (s *serverPeer) reloadServerTrust() (changed bool) {
@@ -65,13 +89,17 @@ func ServerOf(cfg Config, trust *identity.Trust) (identity.Peer, error) {
 	return findServer(cfg.Server, trust)
 }
 
-// findServer returns the server with a name or, if name is empty, the only trusted one.
+// findServer returns the server with a name or, if name is empty, the only trusted one. The servers of one fleet
+// count as one, also by the fleet's name: it returns the first of them.
 func findServer(name string, trust *identity.Trust) (identity.Peer, error) {
 	const hint = "pair this device with a server that shows a code, `mpbond pair CODE`, or add it with " +
 		"`mpbond trust add NAME --role server --key KEY --addr HOST:PORT`"
 	list := trust.ByRole(identity.RoleServer)
+	isOne := len(list) > 0 && !slices.ContainsFunc(list, func(s identity.Peer) bool {
+		return s.Key != list[0].Key && (s.Fleet == "" || s.Fleet != list[0].Fleet)
+	})
 	for _, s := range list {
-		if (name == "" && len(list) == 1) || s.Name == name {
+		if name == "" && isOne || s.Name == name || name != "" && s.Fleet == name {
 			if len(s.Addresses) == 0 {
 				return s, fault.New(fault.Config, fmt.Errorf("server %s has no address", s.Name), hint)
 			}

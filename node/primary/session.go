@@ -210,6 +210,45 @@ func (b *bondHolder) replaceSession(old *session, why string) {
 	})
 }
 
+// drainPoll is how often a session that drains is checked for its end.
+const drainPoll = 200 * time.Millisecond
+
+// drainSession replaces a session without an end of its streams: they keep its subflows, for limit at most, and
+// new ones use the new session.
+func (b *bondHolder) drainSession(old *session, limit time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.active != old || b.isClosing {
+		return
+	}
+	b.active = b.newServerSession()
+	b.classes.markAllUnsent()
+	b.sendClasses()
+	for _, m := range old.subflows { // their supervisors open those of the new session
+		m.ended <- errRestarted
+	}
+	old.subflows = map[wire.SubflowID]*sessionSubflow{}
+	b.wg.Go(func() {
+		poll, end := time.NewTicker(drainPoll), time.NewTimer(limit)
+		defer poll.Stop()
+		defer end.Stop()
+		isEnding := false
+		for !isEnding && old.endpoint.Streams()+len(old.endpoint.FlowList()) > 0 && !old.endpoint.PeerClosed() &&
+			old.endpoint.NoSubflowFor() < b.streamTimeout {
+			select {
+			case <-poll.C:
+			case <-end.C:
+				isEnding = true
+			case <-b.closing:
+				isEnding = true
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		old.endpoint.Close(ctx)
+	})
+}
+
 // closeWithFarewell ends the bond and says goodbye to the server until ctx ends.
 func (b *bondHolder) closeWithFarewell(ctx context.Context) {
 	b.mu.Lock()

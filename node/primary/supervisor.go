@@ -47,6 +47,7 @@ type subflowSupervisor struct {
 	key          *identity.Key
 	trust        *identity.Trust
 	server       *serverPeer
+	fleet        *fleetGuide
 	bond         *bondHolder
 	states       *deviceStates
 	troubles     *troubleLog

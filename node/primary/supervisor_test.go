@@ -23,6 +23,7 @@ func newTestSupervisor(t *testing.T) *subflowSupervisor {
 	t.Helper()
 	b := newBondHolder(t, time.Minute)
 	k := &subflowSupervisor{
+		fleet:  &fleetGuide{},
 		cfg:    Default,
 		name:   "laptop",
 		key:    newKey(t),

@@ -30,7 +30,7 @@ var errTooManyHandshakes = fault.New(
 // failures. It limits the rate of log lines, since unknown callers cause them. Safe for concurrent
 // use.
 type callerLog struct {
-	trust      *identity.Trust
+	trust      Devices
 	limitedLog *loglimit.Limiter
 	refused    refusal.List
 
@@ -38,7 +38,7 @@ type callerLog struct {
 	calls api.Calls
 }
 
-func newCallerLog(trust *identity.Trust, log *slog.Logger) *callerLog {
+func newCallerLog(trust Devices, log *slog.Logger) *callerLog {
 	return &callerLog{trust: trust, limitedLog: loglimit.New(log)}
 }
 

@@ -62,12 +62,12 @@ func TestRefusals(t *testing.T) {
 		fmt.Sprintf("version %d here, %d there: upgrade mpbond on laptop", wire.Version, wire.Version-1),
 		1,
 	)
-	if err := s.trust.SetPaused("laptop", true); err != nil {
+	if err := s.trustFile().SetPaused("laptop", true); err != nil {
 		t.Fatal(err)
 	}
 	call(primary, wire.Version)
 	refused("laptop", textPaused, 1)
-	if err := s.trust.SetPaused("laptop", false); err != nil {
+	if err := s.trustFile().SetPaused("laptop", false); err != nil {
 		t.Fatal(err)
 	}
 	call(primary, wire.Version)

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"mpbond/base/fault"
@@ -33,7 +35,7 @@ type pairHandler func(context.Context, net.Conn)
 // startHandshake must not be called after closeConns.
 type handshakes struct {
 	key              *identity.Key
-	trust            *identity.Trust
+	trust            Devices
 	log              *slog.Logger
 	admission        *tcp.AdmissionLimit
 	firstByteTimeout time.Duration // shorter in tests
@@ -105,6 +107,10 @@ func (h *handshakes) handleConn(ctx context.Context, c dial.Conn, visit *tcp.Slo
 	h.mu.Lock()
 	delete(h.conns, c)
 	h.mu.Unlock()
+	if err == errNothingSent {
+		c.Close()
+		return
+	}
 	if err != nil {
 		h.callers.logFailure(ctx, c, err, visit.IsEvicted())
 		c.Close()
@@ -123,6 +129,10 @@ func (h *handshakes) handleConn(ctx context.Context, c dial.Conn, visit *tcp.Slo
 		"helped", sf.Helped, "from", c.RemoteAddr(), "over", c.LocalAddr().Network())
 }
 
+// errNothingSent means that a caller hung up at once: it measured the handshake, as primaries of a fleet do, or
+// scanned ports.
+var errNothingSent = errors.New("the caller sent nothing")
+
 // acceptConn makes a subflow of a connection. It returns nil if the connection was for pairing or
 // left a report.
 func (h *handshakes) acceptConn(
@@ -139,6 +149,9 @@ func (h *handshakes) acceptConn(
 			fmt.Errorf("nothing received within %v", h.firstByteTimeout),
 			"only devices that run mpbond should connect here",
 		)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		err = errNothingSent
 	}
 	if err != nil {
 		return nil, wire.Join{}, err

@@ -135,7 +135,7 @@ func TestJoinsOfOneDevice(t *testing.T) {
 	s, primary, _ := startServer(t, time.Minute)
 	other, err := identity.Generate()
 	if err == nil {
-		err = s.trust.Add(
+		err = s.trustFile().Add(
 			identity.Peer{Name: "desktop", Roles: []identity.Role{identity.RolePrimary}, Key: other.Public()},
 		)
 	}
@@ -318,7 +318,8 @@ func TestCrashedPrimaryIsLetIn(t *testing.T) {
 		defer s.ln.Close()
 		defer s.wg.Wait()
 		for id := range byte(3 * Default.MaxBonds) {
-			if _, err := s.bondForSubflow(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{}); err != nil {
+			if _, err := s.bondForSubflow(t.Context(), bondKey{primary.Public(), wire.BondID{id}},
+				wire.Join{}); err != nil {
 				t.Fatalf("start %d: %v", id, err)
 			}
 			s.sessions.mu.Lock()

@@ -106,7 +106,7 @@ func startEchoes(t *testing.T, s *Server) (check func()) {
 	t.Helper()
 	key, err := identity.Generate()
 	if err == nil {
-		err = s.trust.Add(
+		err = s.trustFile().Add(
 			identity.Peer{Name: "desktop", Roles: []identity.Role{identity.RolePrimary}, Key: key.Public()},
 		)
 	}
@@ -178,7 +178,8 @@ func TestHostilePages(t *testing.T) {
 	if bound := cfg.Memory + 16*unit.MB; grown > bound { // uncounted memory, as of 2,048 streams of each bond
 		t.Errorf("the heap has grown by %v, bound %v", grown, bound)
 	}
-	if used := s.accounts.accountOfDevice(primary.Public()).memory.Used(); used > cfg.Memory*3/4 || used < cfg.Memory/2 {
+	if used := s.accounts.accountOfDevice(primary.Public()).memory.Used(); used > cfg.Memory*3/4 ||
+		used < cfg.Memory/2 {
 		t.Errorf("the device has %v of %v", used, cfg.Memory)
 	}
 }

@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -15,10 +16,12 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/base/config"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/base/unit"
 	"mpbond/control/device"
+	"mpbond/control/fleet"
 	"mpbond/control/policy"
 	"mpbond/core/bond"
 	"mpbond/core/sched"
@@ -64,6 +67,18 @@ type Config struct {
 	API string `toml:"api"`
 	// UDP offers subflows over UDP too (docs/explanation/pbe.md), at the same address.
 	UDP bool `toml:"udp"`
+	// Fleet is the engine of the fleet that the server belongs to, empty for none; Creds, FleetCA and FleetKey are
+	// its credentials, authority and key, Region and Name the server's place and name in the fleet
+	// (docs/howto/fleet.md). CacheLife is how long known devices are served without the engine.
+	Fleet     string          `toml:"fleet"` // for the caller, as those below
+	Creds     string          `toml:"creds"`
+	FleetCA   string          `toml:"fleet_ca"`
+	FleetKey  string          `toml:"fleet_key"`
+	Region    string          `toml:"region"`
+	Name      string          `toml:"name"`
+	CacheLife config.Duration `toml:"cache_life"`
+	// Drain is how long connections may last after the order to drain; 0: DefaultDrain.
+	Drain config.Duration `toml:"drain"`
 	// ListenUDP opens the port for UDP; nil: unsupported.
 	ListenUDP func(addr string) (Listener, error) `toml:"-"`
 	// Memory is the memory budget of all devices together: see endpoint.Memory.
@@ -79,6 +94,25 @@ type Listener interface {
 	Close() error
 }
 
+// Devices says which devices may use the server: the trust file (identity.Trust) or a fleet (fleet.Member). Its
+// methods are called concurrently and must not block.
+type Devices interface {
+	// Lookup returns a trusted device.
+	Lookup(identity.PublicKey) (identity.Peer, bool)
+	// Allowed returns a function that reports whether a key is that of a trusted device with a role.
+	Allowed(identity.Role) func(identity.PublicKey) bool
+	// Paused reports whether a trusted device may carry nothing now.
+	Paused(identity.PublicKey) bool
+}
+
+// Fleet is the fleet that the server belongs to: see fleet.Member.
+type Fleet interface {
+	// Offer returns the fleet's key and what primaries should know of its servers (fleet.Offer).
+	Offer() (identity.PublicKey, []byte, error)
+	// IsDraining reports whether the server accepts no new bonds.
+	IsDraining() bool
+}
+
 // Default is the default configuration.
 var Default = Config{
 	Listen:      ":7600",
@@ -89,6 +123,9 @@ var Default = Config{
 	MaxBonds:    8,
 	Reinject:    0.2,
 }
+
+// DefaultDrain is how long connections may last at a server that drains.
+const DefaultDrain = 10 * time.Minute
 
 // Tuning.
 const (
@@ -117,7 +154,7 @@ const (
 // use.
 type Server struct {
 	cfg     Config
-	trust   *identity.Trust
+	trust   Devices
 	log     *slog.Logger
 	rec     *trace.Recorder // nil: no trace
 	ln      *tcp.Listener
@@ -125,6 +162,8 @@ type Server struct {
 	pairing pairHandler
 	// Version is the program's version, for measurements. Set it before Run.
 	Version string
+	// Fleet is the fleet that the server belongs to; nil: none. Set it before Run.
+	Fleet Fleet
 
 	handshakes *handshakes
 	sessions   *sessionTable
@@ -168,7 +207,7 @@ func (c Config) Validate() error {
 
 // New checks the configuration and opens the server's port. trust lists the trusted devices; rec,
 // if not nil, records events.
-func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Server, error) {
+func New(cfg Config, key *identity.Key, trust Devices, log *slog.Logger, rec *trace.Recorder) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -212,6 +251,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		rec:        rec,
 		checkTrust: s.checkTrust,
 		retire:     s.retireSession,
+		isDraining: func() bool { return s.Fleet != nil && s.Fleet.IsDraining() },
 		bonds:      map[bondKey]*session{},
 	}
 	s.handshakes = &handshakes{
@@ -300,8 +340,11 @@ const (
 	textPaused     = "this device is paused at the server"
 )
 
-// errShutdown is the refusal of joins while the server ends.
-var errShutdown = wire.Refuse{Code: wire.CodeClosed, Text: "the server is shutting down"}
+// Refusals of joins while the server ends, and of new bonds while it drains.
+var (
+	errShutdown = wire.Refuse{Code: wire.CodeClosed, Text: "the server is shutting down"}
+	errDraining = wire.Refuse{Code: wire.CodeClosed, Text: "the server is draining: it accepts no new bonds"}
+)
 
 // checkTrust returns why a device must not join, a wire.Refuse, or nil.
 func (s *Server) checkTrust(device identity.PublicKey) error {
@@ -407,6 +450,10 @@ func (s *Server) serveStream(ctx context.Context, b *session, c *endpoint.Conn) 
 		s.serveMeasurement(ctx, b, c, wire.SubflowID(subflow))
 		return
 	}
+	if c.Dest() == fleet.OfferDest && s.Fleet != nil {
+		s.serveOffer(c)
+		return
+	}
 	d, err := s.dest.dialForConn(ctx, c)
 	if err != nil {
 		r := wire.Reset{Code: wire.CodeInternal, Text: err.Error()}
@@ -427,12 +474,14 @@ func (s *Server) serveStream(ctx context.Context, b *session, c *endpoint.Conn) 
 func (s *Server) runReapLoop(ctx context.Context) {
 	t := time.NewTicker(bondLifetime / 12)
 	defer t.Stop()
+	var drainingSince time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
 		}
+		drainingSince = s.endDrained(drainingSince, time.Now())
 		gone := s.sessions.listUnused()
 		s.sessions.detectCopies(time.Now(), hasUserSubflow)
 		for _, b := range gone {
@@ -441,6 +490,24 @@ func (s *Server) runReapLoop(ctx context.Context) {
 		}
 		s.memory.Trim()
 	}
+}
+
+// endDrained ends all bonds of a server that has drained for long enough. since is when it began to drain, as the
+// last call returned it; zero: it does not drain.
+func (s *Server) endDrained(since, now time.Time) time.Time {
+	switch {
+	case s.Fleet == nil || !s.Fleet.IsDraining():
+		return time.Time{}
+	case since.IsZero():
+		return now
+	case now.Sub(since) < cmp.Or(time.Duration(s.cfg.Drain), DefaultDrain):
+		return since
+	}
+	for _, b := range s.sessions.listSessions() {
+		s.log.Info("bond ended: the server has drained for long enough", "device", currentDeviceName(s.trust, b))
+		s.endSession(b)
+	}
+	return since
 }
 
 // randomInstance returns a random bond instance, never 0.

@@ -24,6 +24,9 @@ import (
 	"go.uber.org/goleak"
 )
 
+// trustFile returns the trust file of a server that belongs to no fleet.
+func (s *Server) trustFile() *identity.Trust { return s.trust.(*identity.Trust) }
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func parsePrefixes(list ...string) (out []netip.Prefix) {
@@ -154,13 +157,13 @@ func TestEndsWithHalfOpenCallers(t *testing.T) {
 func TestRename(t *testing.T) {
 	s, primary, _ := startServer(t, time.Minute)
 	b := &session{key: bondKey{device: primary.Public()}, name: "laptop"}
-	if err := s.trust.Rename("laptop", "notebook"); err != nil {
+	if err := s.trustFile().Rename("laptop", "notebook"); err != nil {
 		t.Fatal(err)
 	}
 	if got := currentDeviceName(s.trust, b); got != "notebook" {
 		t.Errorf("it is called %s", got)
 	}
-	if err := s.trust.Remove("notebook"); err != nil {
+	if err := s.trustFile().Remove("notebook"); err != nil {
 		t.Fatal(err)
 	}
 	if got := currentDeviceName(s.trust, b); got != "laptop" {
@@ -211,7 +214,7 @@ func TestPaused(t *testing.T) {
 	key, join := bondKey{device: primary.Public(), id: wire.BondID{1}}, wire.Join{Bond: wire.BondID{1}}
 	pause := func(paused bool) {
 		t.Helper()
-		if err := s.trust.SetPaused("laptop", paused); err != nil {
+		if err := s.trustFile().SetPaused("laptop", paused); err != nil {
 			t.Fatal(err)
 		}
 		s.TrustChanged()

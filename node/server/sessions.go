@@ -54,11 +54,12 @@ type session struct {
 // accepts and retires none. Safe for concurrent use; mu is held while a bond's own lock is taken.
 type sessionTable struct {
 	maxBonds   int // of a device
-	trust      *identity.Trust
+	trust      Devices
 	log        *slog.Logger
 	rec        *trace.Recorder // nil: no trace
 	checkTrust func(identity.PublicKey) error
 	retire     func(b *session, why wire.Refuse) // a zero why is no reason
+	isDraining func() bool                       // no new bonds are accepted; nil: they are
 
 	mu       sync.Mutex
 	bonds    map[bondKey]*session
@@ -67,7 +68,7 @@ type sessionTable struct {
 
 // currentDeviceName returns the current name of a bond's device, or the last one if it is no longer
 // trusted.
-func currentDeviceName(trust *identity.Trust, b *session) string {
+func currentDeviceName(trust Devices, b *session) string {
 	if p, ok := trust.Lookup(b.key.device); ok {
 		return p.Name
 	}
@@ -89,6 +90,9 @@ func (t *sessionTable) findOrCreateBond(key bondKey, instance uint64, begin func
 	}
 	if b := t.bonds[key]; b != nil || instance != 0 {
 		return b, nil
+	}
+	if t.isDraining != nil && t.isDraining() {
+		return nil, errDraining
 	}
 	n := t.countBonds(key.device)
 	// such as of a crashed process

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build router
+
+package main
+
+import (
+	"context"
+	"errors"
+
+	"mpbond/base/fault"
+	"mpbond/control/fleet"
+)
+
+// openNATS refuses: this build has no client for NATS.
+func openNATS(context.Context, engineFlags, string) (fleet.Store, error) {
+	return nil, fault.New(fault.Unsupported, errors.New("this build for routers has no client for NATS"),
+		"run servers of a fleet, and its operator's commands, with the usual build")
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/control/fleet"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+)
+
+// Tuning of the choice among the servers of a fleet.
+const (
+	// measuredServers bounds the servers whose handshakes are measured at once.
+	measuredServers = 3
+	// handshakeTimeout bounds a measured handshake. Others may answer for handshakeGrace, or as long again as the
+	// first one took, after the first.
+	handshakeTimeout, handshakeGrace = time.Second, 50 * time.Millisecond
+	// similar servers, whose scores differ by less than these, are chosen at random: else all devices of a server
+	// that ends would go to the same next one.
+	similarFactor, similarDelay = 1.25, 5 * time.Millisecond
+	// avoidTime is how long a server that failed is not chosen while others answer.
+	avoidTime = 30 * time.Second
+	// unclearFailures is how many failures in a row count that may be those of this device's links.
+	unclearFailures = 2
+	// offerInterval is how often the server is asked for the fleet's servers while streams are open, and
+	// offerTimeout bounds the answer. minOfferDelay is the least time between two questions.
+	offerInterval, offerTimeout, minOfferDelay = 30 * time.Second, 10 * time.Second, time.Second
+	// drainTime bounds how long streams stay at a server that drains. The server's own limit is usually shorter.
+	drainTime = time.Hour
+)
+
+// fleetGuide chooses the server of the bond among those of a fleet. It changes the choice when the server fails
+// and another one answers, when it drains, and when the fleet lists it no longer. A fleetGuide without a fleet
+// does nothing. Safe for concurrent use.
+type fleetGuide struct {
+	load   func() (*fleet.Joined, error) // reads the fleet that this device has joined; nil: none
+	server *serverPeer
+	bond   *bondHolder
+	demand *demand
+	log    *slog.Logger
+	// measure returns how long a handshake with an address takes; replaced in tests.
+	measure func(ctx context.Context, addr string) (time.Duration, error)
+	// listChanged applies a changed trust file.
+	listChanged func()
+	random      func(n int) int // replaced in tests
+
+	mu       sync.Mutex
+	fleet    *fleet.Joined                    // nil: none
+	avoided  map[identity.PublicKey]time.Time // until when
+	failures map[identity.PublicKey]int       // in a row, that may be this device's
+	hints    map[string]fleet.Hint            // by name; of running servers
+	hintsAt  time.Time
+	choosing bool
+	asked    time.Time // last question for an offer
+}
+
+// newFleetGuide returns a guide that measures with these socket options.
+func newFleetGuide(cfg Config, server *serverPeer, bond *bondHolder, demand *demand, log *slog.Logger) *fleetGuide {
+	g := &fleetGuide{load: cfg.LoadFleet, server: server, bond: bond, demand: demand, log: log, random: rand.IntN,
+		measure: func(ctx context.Context, addr string) (time.Duration, error) {
+			began := time.Now()
+			c, err := tcp.Dial(ctx, addr, tcp.Options{Mark: cfg.socketMark()})
+			if err != nil {
+				return 0, err
+			}
+			took := time.Since(began)
+			_ = c.Abort()
+			return took, nil
+		},
+		avoided: map[identity.PublicKey]time.Time{}, failures: map[identity.PublicKey]int{}, hints: map[string]fleet.Hint{}}
+	g.reload()
+	return g
+}
+
+// reload reads the fleet that this device has joined: it may have joined or left one while it runs.
+func (g *fleetGuide) reload() {
+	if g.load == nil {
+		return
+	}
+	j, err := g.load()
+	if err != nil {
+		g.log.Error("fleet not read", "err", err, "hint", fault.HintOf(err))
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fleet = j
+}
+
+// joined returns the fleet that this device has joined, nil if there is none.
+func (g *fleetGuide) joined() *fleet.Joined {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.fleet
+}
+
+// isActive reports whether the bond's server is one of a fleet, and not named by the user.
+func (g *fleetGuide) isActive() bool { return g.joined() != nil && g.server.isFleet() }
+
+// chooseFirst chooses a server before the first subflow.
+func (g *fleetGuide) chooseFirst(ctx context.Context) {
+	if !g.isActive() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout) // later failures lead to another one
+	defer cancel()
+	if s, ok := g.choose(ctx, identity.PublicKey{}); ok {
+		g.server.use(s)
+	}
+}
+
+// candidate is a server that may be chosen.
+type candidate struct {
+	peer  identity.Peer
+	hint  *fleet.Hint   // nil: not known
+	score time.Duration // measured; less is better
+}
+
+// listCandidates returns the servers of the fleet, without one, in the order in which they are tried: those that
+// run and did not fail lately first.
+func (g *fleetGuide) listCandidates(without identity.PublicKey, now time.Time) (list []candidate) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	rank := map[identity.PublicKey]int{}
+	for _, p := range g.server.listFleetServers() {
+		if p.Key == without {
+			continue
+		}
+		c := candidate{peer: p}
+		if h, ok := g.hints[g.nameInFleet(p)]; ok {
+			c.hint = &h
+		}
+		switch isKnown := now.Sub(g.hintsAt) < 2*offerInterval; {
+		case now.Before(g.avoided[p.Key]):
+			rank[p.Key] = 3
+		case c.hint != nil && c.hint.Draining:
+			rank[p.Key] = 2
+		case isKnown && c.hint == nil:
+			rank[p.Key] = 1
+		}
+		list = append(list, c)
+	}
+	for i := range list { // in no fixed order, so that not all devices try the same ones
+		j := i + g.random(len(list)-i)
+		list[i], list[j] = list[j], list[i]
+	}
+	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Compare(rank[a.peer.Key], rank[b.peer.Key]) })
+	return list
+}
+
+// nameInFleet returns the name of a server in its fleet. Its name in the trust file is another one if that was taken.
+// mu must be held.
+func (g *fleetGuide) nameInFleet(p identity.Peer) string {
+	if g.fleet != nil {
+		for _, s := range g.fleet.List().Servers {
+			if s.Key == p.Key {
+				return s.Name
+			}
+		}
+	}
+	return p.Name
+}
+
+// choose returns the best server that answers, except one. It measures a few at once, and further ones only if
+// none of these answers.
+func (g *fleetGuide) choose(ctx context.Context, without identity.PublicKey) (identity.Peer, bool) {
+	list := g.listCandidates(without, time.Now())
+	for len(list) > 0 && ctx.Err() == nil {
+		n := min(measuredServers, len(list))
+		if best := g.measureAll(ctx, list[:n]); len(best) > 0 {
+			return best[g.random(len(best))].peer, true
+		}
+		list = list[n:]
+	}
+	return identity.Peer{}, false
+}
+
+// measureAll measures the handshakes of servers and returns the best ones: those whose scores hardly differ.
+func (g *fleetGuide) measureAll(ctx context.Context, list []candidate) []candidate {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	type result struct {
+		candidate
+		err error
+	}
+	results := make(chan result, len(list))
+	for _, c := range list {
+		go func() {
+			took, err := g.measure(ctx, c.peer.Addresses[0])
+			c.score = took
+			if c.hint != nil { // as in a queue: the delay grows with 1/(1 − load)
+				c.score = time.Duration(float64(took) / (1 - min(max(c.hint.CPU, 0), 0.95)))
+			}
+			results <- result{c, err}
+		}()
+	}
+	var answered []candidate
+	began, late, isLate := time.Now(), (<-chan time.Time)(nil), false
+	for n := 0; n < len(list) && !isLate; n++ {
+		select {
+		case r := <-results:
+			if r.err == nil {
+				answered = append(answered, r.candidate)
+			}
+		case <-late: // those that have answered are enough
+			isLate = true
+		}
+		if len(answered) == 1 && late == nil {
+			timer := time.NewTimer(max(time.Since(began), handshakeGrace))
+			defer timer.Stop()
+			late = timer.C
+		}
+	}
+	if len(answered) == 0 {
+		return nil
+	}
+	best := slices.MinFunc(answered, func(a, b candidate) int { return cmp.Compare(a.score, b.score) }).score
+	limit := max(time.Duration(float64(best)*similarFactor), best+similarDelay)
+	return slices.DeleteFunc(answered, func(c candidate) bool { return c.score > limit })
+}
+
+// serverWorked notes that a subflow has joined.
+func (g *fleetGuide) serverWorked(key identity.PublicKey) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.failures, key)
+	delete(g.avoided, key)
+}
+
+// serverFailed notes that no subflow could be opened to a server, directly or by a helper, and goes to another one if
+// that answers. A device without links of its own cannot ask: it goes to any other one if its helper found that the
+// server does not answer. serverFailed reports whether the bond has another server now.
+func (g *fleetGuide) serverFailed(ctx context.Context, key identity.PublicKey, cause error, helped bool) bool {
+	if !g.isActive() || ctx.Err() != nil {
+		return false
+	}
+	now, _ := g.server.currentServer()
+	if now.Key != key {
+		return true // another supervisor was faster
+	}
+	if g.bond.hasSubflow() && !isDraining(cause) {
+		return false // it serves others of our links
+	}
+	if !g.shouldLeave(key, cause) {
+		return false
+	}
+	defer g.endChoice()
+	next, ok := g.choose(ctx, key)
+	if others := g.listCandidates(key, time.Now()); !ok && helped && isClear(cause) && len(others) > 0 {
+		next, ok = others[0].peer, true
+	}
+	if !ok {
+		return false
+	}
+	g.log.Warn("another server of the fleet takes over", "from", now.Name, "to", next.Name, "cause", cause)
+	s := g.bond.currentSession()
+	if g.server.use(next); isDraining(cause) {
+		g.bond.drainSession(s, drainTime)
+	} else {
+		g.bond.replaceSession(s, "server "+now.Name+" does not answer; new connections use "+next.Name)
+	}
+	g.demand.retryRefused()
+	return true
+}
+
+// isClear reports whether a failure is that of the server, and not of this device's links.
+func isClear(err error) bool {
+	var r wire.Refuse
+	return errors.Is(err, syscall.ECONNREFUSED) || isDraining(err) ||
+		errors.As(err, &r) && (r.Code == wire.CodeConnRefused || r.Code == wire.CodeUnreachable)
+}
+
+// isDraining reports whether a server has refused a subflow because it ends or drains.
+func isDraining(err error) bool {
+	var r wire.Refuse
+	return errors.As(err, &r) && r.Code == wire.CodeClosed
+}
+
+// shouldLeave reports whether the failure of a server is reason to ask others, which one supervisor does at a
+// time; it then calls endChoice.
+func (g *fleetGuide) shouldLeave(key identity.PublicKey, cause error) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failures[key]++; !isClear(cause) && g.failures[key] < unclearFailures || g.choosing {
+		return false
+	}
+	g.avoided[key], g.choosing = time.Now().Add(avoidTime), true
+	return true
+}
+
+func (g *fleetGuide) endChoice() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.choosing = false
+}
+
+// askSoon asks the server for the fleet's servers at the next opportunity.
+func (g *fleetGuide) askSoon() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asked = time.Time{}
+}
+
+// runQuestions asks the server for the fleet's servers while streams are open, and once after each change of the
+// server, until ctx ends.
+func (g *fleetGuide) runQuestions(ctx context.Context) {
+	t := time.NewTicker(minOfferDelay)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if !g.isActive() {
+			continue
+		}
+		s := g.bond.currentSession()
+		g.mu.Lock()
+		isDue := g.asked.IsZero() || time.Since(g.asked) >= offerInterval && s.endpoint.Streams() > 0
+		if isDue = isDue && s.endpoint.NoSubflowFor() == 0; isDue {
+			g.asked = time.Now()
+		}
+		g.mu.Unlock()
+		if !isDue {
+			continue
+		}
+		if err := g.ask(ctx, s); err != nil && ctx.Err() == nil {
+			g.log.Debug("the server did not say which servers the fleet has", "err", err)
+		}
+	}
+}
+
+// ask asks the server of a session for the fleet's servers, applies the answer, and leaves a server that drains.
+func (g *fleetGuide) ask(ctx context.Context, s *session) error {
+	ctx, cancel := context.WithTimeout(ctx, offerTimeout)
+	defer cancel()
+	c, err := s.endpoint.Dial(fleet.OfferDest, wire.ModeBond, 0)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { c.Reset() })
+	defer stop()
+	_ = c.CloseWrite()
+	offer, err := io.ReadAll(io.LimitReader(c, wire.MaxOffer+1))
+	if err != nil {
+		return err
+	}
+	j := g.joined()
+	if j == nil {
+		return nil // left meanwhile
+	}
+	o, changed, err := j.Apply(offer, time.Now())
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.hints, g.hintsAt = map[string]fleet.Hint{}, time.Now()
+	for _, h := range o.Hints {
+		g.hints[h.Name] = h
+	}
+	g.mu.Unlock()
+	if changed {
+		g.log.Info("new list of the fleet's servers", "fleet", o.Fleet, "servers", len(o.Servers), "number", o.Number)
+		g.listChanged()
+	}
+	now, _ := g.server.currentServer()
+	if !g.isDrainingServer(now) || s != g.bond.currentSession() {
+		return nil
+	}
+	next, ok := g.choose(ctx, now.Key)
+	if !ok || g.isDrainingServer(next) {
+		return nil // none is better
+	}
+	g.log.Info("the server drains: new connections use another one", "from", now.Name, "to", next.Name)
+	g.server.use(next)
+	g.bond.drainSession(s, drainTime)
+	g.askSoon()
+	return nil
+}
+
+// isDrainingServer reports whether a server drains, as far as is known.
+func (g *fleetGuide) isDrainingServer(p identity.Peer) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.hints[g.nameInFleet(p)].Draining
+}
