@@ -20,14 +20,18 @@ ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 SOAK ?= 1h
 BASE ?= HEAD
-.PHONY: help demo test quick lint check fuzz kill again flows sleep soak gigabyte homes hostile vm bench exp build \
-	product install deb cross long reference picture screenshots deps clean
+.PHONY: help demo fleet test quick lint check fuzz kill again flows sleep soak gigabyte homes hostile vm bench exp \
+	build product install deb cross long reference picture screenshots deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: deps build ## compare one download over three emulated devices with one link and kernel MPTCP: 1 min (DEMO: flags)
 	@bin/mpbond-lab demo $(DEMO)
+
+fleet: deps build ## show several servers for the same devices: one is killed, one drains, a device is revoked: 2 min
+	@[ -e bin/nats-server ] || .ci/deps nats
+	@bin/mpbond-lab fleet
 
 test: ## run all tests, with the race detector where there are goroutines, and count them: 12 min
 	@go build -o bin/count ./archtest/count

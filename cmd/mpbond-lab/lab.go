@@ -28,7 +28,8 @@ type labFlags struct {
 // text.
 func labCommands() []*cobra.Command {
 	f := &labFlags{}
-	all := []*cobra.Command{labDemoCommand(), labRunCommand(f), expCommand(), labReplayCommand(), labRandomCommand(),
+	all := []*cobra.Command{labDemoCommand(), labFleetCommand(), labRunCommand(f), expCommand(), labReplayCommand(),
+		labRandomCommand(),
 		labFlowCommand(f), labDualCommand(),
 		labBoundCommand(f), labCalibrateCommand(f)}
 	for _, c := range []*cobra.Command{labUpCommand(f), labExecCommand(f), labSetCommand(f), labStartCommand(f),
