@@ -89,7 +89,9 @@ type Result struct {
 	// Virtual is the result of a transfer in virtual time, or of flows. Then only scheme,
 	// repetition, bytes, seconds and lateness are set besides.
 	Virtual *VirtualResult `json:"virtual,omitempty"`
-	Error   string         `json:"error,omitempty"`
+	// Machine is that of the worker that made the transfer, if it is one of a queue.
+	Machine *Machine `json:"machine,omitempty"`
+	Error   string   `json:"error,omitempty"`
 }
 
 // errTooLong is the error of transfers that exceeded their limit. A scheme with maxTimeouts of them

@@ -21,9 +21,11 @@ func TestCommandsAreComplete(t *testing.T) {
 		"mpbond-lab down":         "as up",
 		"mpbond-lab record":       "it writes files",
 		"mpbond-lab demo":         "a picture for people: run --json has what is in it",
+		"mpbond-lab fleet":        "as demo: mpbond fleet status --json has what is in it",
 		"mpbond-lab permit":       "it has subcommands",
 		"mpbond-lab exp":          "it has subcommands",
 		"mpbond-lab exp ages":     "it prints warnings, or writes files",
+		"mpbond-lab exp worker":   "it runs on: exp run --json has the results",
 	}, clitest.Excuses{
 		"mpbond-lab permit ask":    "an address",
 		"mpbond-lab permit status": "an address",
@@ -72,6 +74,10 @@ func TestMisusedLab(t *testing.T) {
 		{"demo", []string{"--size", "much"}, `size "much"`},
 		{"dual", []string{"--links", "5"}, "two rates"},
 		{"dual", []string{"--reps", "0"}, "over 0"},
+		{"exp", []string{"run", "p10", "--queue", "nats://127.0.0.1:1", "--jobs", "2"}, "--queue and --jobs exclude"},
+		{"exp", []string{"run", "p10", "--ca", "ca.pem"}, "--queue is missing"},
+		{"exp", []string{"worker"}, "--queue is missing"},
+		{"exp", []string{"worker", "--queue", "nats://127.0.0.1:1", "--idle", "-1s"}, "--idle must be at least 0"},
 		{"flow", []string{"--length", "10"},
 			`invalid argument "10" for "--length" flag: write a time with its unit, like 60s`},
 	} {

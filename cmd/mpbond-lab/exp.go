@@ -42,7 +42,7 @@ same run. Each result is a row with an ID; "mpbond-lab exp list" lists them.`,
 		"compute energies with these constants of radios: "+strings.Join(radio.SetNames(), ", "))
 	c.PersistentFlags().StringVar(&f.drives, "drives", "", "use the recorded drives in `DIR` for row b4: CSV "+
 		"files of seconds and two carriers' Mbit/s (default: those that come with mpbond)")
-	c.AddCommand(expListCommand(&f), expRunCommand(&f), expReportCommand(&f), expAgesCommand())
+	c.AddCommand(expListCommand(&f), expRunCommand(&f), expWorkerCommand(), expReportCommand(&f), expAgesCommand())
 	return c
 }
 
@@ -112,10 +112,11 @@ const quickTime = 12 * time.Minute
 func expRunCommand(f *expFlags) *cobra.Command {
 	var r exp.Run
 	var asJSON bool
+	var workers queueFlags
 	c := &cobra.Command{
 		Use: "run ID…", Short: "measure rows", Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeRow,
 		Example: "  mpbond-lab exp run m3\n  mpbond-lab exp run all --quick\n  mpbond-lab exp run bench --quick " +
-			"--only '2 MB'",
+			"--only '2 MB'\n  mpbond-lab exp run all --queue nats://nats.example.org",
 		Long: `Measure rows of "mpbond-lab exp list": "all" stands for all published rows,
 "bench" for what mpbond claims, "networks" for random networks, "phones" for the
 study of smartphones, with places that nothing was tuned on, "rails" for that of
@@ -132,6 +133,9 @@ Each transfer is saved when it ends. "exp report" works meanwhile, and an
 interrupted run resumes where it stopped if the version is the same. When no
 transfer is missing, the next run starts again.
 
+With --queue other machines make the transfers: those that run "mpbond-lab exp worker".
+Each cell is measured by one of them. An interrupted run leaves its cells in the queue.
+
 --quick makes one transfer of each scheme in some cells and ends within ` + quickTime.String() + `.
 It shows that everything works; its values are no results, and are kept in
 DIR/quick. A run fails if transfers are missing; with --quick only if a scheme
@@ -143,15 +147,22 @@ cannot transfer at all. Results and claims do not change the exit code.`,
 			if r.Options.Reps < 0 || r.Jobs < 0 || r.Limit < 0 {
 				return cli.UsageError("--reps, --jobs and --for must be at least 0")
 			}
-			if r.Options.Quick && !c.Flags().Changed("for") {
-				r.Limit = quickTime
-			}
-			if r.RunsProduct() {
-				if err := lab.CheckProduct(c.Context(), cli.Version); err != nil {
+			p := &runProgress{out: c.ErrOrStderr(), lastPrint: time.Now()}
+			if workers.isSet() {
+				for _, name := range []string{"jobs", "for", "traces", "drives"} {
+					if c.Flags().Changed(name) {
+						return cli.UsageError("--queue and --%s exclude each other", name)
+					}
+				}
+				q, err := workers.open(c.Context(), p)
+				if err != nil {
 					return err
 				}
+				defer q.Close()
+				r.Queue = q
+			} else if err := prepareLocalRun(c, &r); err != nil {
+				return err
 			}
-			p := &runProgress{out: c.ErrOrStderr(), lastPrint: time.Now()}
 			r.Options.Drives, r.Dir, r.Version, r.PrintLine, r.Progress = f.drives, f.resultsDir(r.Options.Quick),
 				cli.Version, p.printProgressLine, p.showProgress
 			all, failed := r.Measure(c.Context())
@@ -177,7 +188,22 @@ cannot transfer at all. Results and claims do not change the exit code.`,
 	o.DurationVar(&r.Limit, "for", 0,
 		"start no transfer that would end later (0: no limit; with --quick "+quickTime.String()+")")
 	o.BoolVar(&asJSON, "json", false, "print one JSON object for each row")
+	workers.add(c)
+	cli.GroupFlags(c, "Transfers", "quick", "only", "reps", "seed", "traces")
+	cli.GroupFlags(c, "This machine", "jobs", "for")
+	cli.GroupFlags(c, "Other machines", "queue", "creds", "ca")
 	return c
+}
+
+// prepareLocalRun prepares a run on this machine.
+func prepareLocalRun(c *cobra.Command, r *exp.Run) error {
+	if r.Options.Quick && !c.Flags().Changed("for") {
+		r.Limit = quickTime
+	}
+	if r.RunsProduct() {
+		return lab.CheckProduct(c.Context(), cli.Version)
+	}
+	return nil
 }
 
 // runProgress shows the progress of a run: in one line of a terminal; elsewhere it prints what

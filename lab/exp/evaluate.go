@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"mpbond/lab"
 )
 
 // Evaluation is the result of a record, for screens, JSON, CSV and HTML alike.
@@ -18,6 +20,8 @@ type Evaluation struct {
 	Search     string `json:"search,omitempty"` // what the search for fixed ratios may have missed
 	NotCovered string `json:"not_covered,omitempty"`
 	Stamp
+	// Machines are those that made the transfers, if workers of a queue made some of them.
+	Machines []lab.Machine `json:"machines,omitempty"`
 	// CoreCommits is how many commits have changed the core since, if known: see AddAges.
 	CoreCommits int      `json:"core_commits_since,omitempty"`
 	Rerun       string   `json:"rerun"`
@@ -145,8 +149,8 @@ func Evaluate(row Row, rec Record) Evaluation {
 	d := rec.Results
 	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Search: row.searchText(d),
 		NotCovered: row.NotCovered,
-		Stamp:      rec.Stamp, Rerun: rec.rerunCommand(), VerdictLine: row.VerdictLine(d), Worse: []string{},
-		NotSurelyFaster: row.NotSurelyFaster(d)}
+		Stamp:      rec.Stamp, Machines: rec.machines(), Rerun: rec.rerunCommand(), VerdictLine: row.VerdictLine(d),
+		Worse: []string{}, NotSurelyFaster: row.NotSurelyFaster(d)}
 	shown := row.chooseShownCell(d)
 	e.figures = reportFigures{shown, row.medianTimelines(d, shown), row.distributions(d), row.makeCharts(d),
 		row.makeScatters(d)}

@@ -5,6 +5,7 @@
 // that people read.
 //
 //	Row ─ Experiments ─▶ Run: lab.RunAll ─▶ Journal, Record ─▶ Evaluate ─▶ screen, HTML, CSV, Markdown
+//	                     or Queue ─▶ Worker on another machine: lab.RunAll
 //
 // A row is one table or figure. It has cells (networks and sizes, each with the schemes that are
 // compared in it, in turn), metrics, and points: published values and the measured ones, or

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,11 +27,13 @@ type Stamp struct {
 	Processors int    `json:"processors"`
 	Seed       uint64 `json:"seed"`
 	Quick      bool   `json:"quick"`
-	Reps       int    `json:"reps,omitempty"`   // requested, of each cell
-	Traces     string `json:"traces,omitempty"` // directory of recordings
-	Drives     string `json:"drives,omitempty"` // directory of other drives
-	Only       string `json:"only,omitempty"`   // cells whose names contain it
-	Planned    int    `json:"planned"`          // transfers of the row
+	Reps       int    `json:"reps,omitempty"`      // requested, of each cell
+	Traces     string `json:"traces,omitempty"`    // directory of recordings
+	Drives     string `json:"drives,omitempty"`    // directory of other drives
+	Only       string `json:"only,omitempty"`      // cells whose names contain it
+	Planned    int    `json:"planned"`             // transfers of the row
+	Machine    string `json:"machine,omitempty"`   // name of a worker's machine, in what it delivers
+	QueueRun   string `json:"queue_run,omitempty"` // begins the keys of the row's cells in a queue
 	// Cells is the planned transfers by cell.
 	Cells map[string]int `json:"cells,omitempty"`
 }
@@ -42,8 +45,56 @@ func (e Evaluation) VersionText() string {
 
 // Provenance describes the run for people.
 func (e Evaluation) Provenance() string {
-	return fmt.Sprintf("%s, seed %d, Linux %s, %d processors, %s; %s planned transfers count", e.VersionText(),
-		e.Seed, e.Kernel, e.Processors, e.Date, e.rowCountedText())
+	return fmt.Sprintf("%s, seed %d, %s, %s; %s planned transfers count", e.VersionText(), e.Seed, e.machinesText(),
+		e.Date, e.rowCountedText())
+}
+
+// machinesText describes the machines that made the transfers.
+func (e Evaluation) machinesText() string {
+	if len(e.Machines) == 0 {
+		return fmt.Sprintf("Linux %s, %d processors", e.Kernel, e.Processors)
+	}
+	var all []string
+	for _, m := range e.Machines {
+		all = append(all, fmt.Sprintf("%s (Linux %s, %d processors)", m.Name, m.Kernel, m.Processors))
+	}
+	return strings.Join(all, ", ")
+}
+
+// kernelsText names the kernels of these machines.
+func (e Evaluation) kernelsText() string {
+	if len(e.Machines) == 0 {
+		return e.Kernel
+	}
+	var all []string
+	for _, m := range e.Machines {
+		all = appendIfMissing(all, m.Kernel)
+	}
+	return strings.Join(all, ", ")
+}
+
+// machines returns the machines of the transfers, by name, if workers of a queue made some of them.
+// Transfers of no worker have the machine of the stamp.
+func (rec Record) machines() (all []lab.Machine) {
+	byWorkers := false
+	for _, results := range rec.Results {
+		for _, r := range results {
+			m := lab.Machine{Name: "the submitter", Kernel: rec.Kernel, Processors: rec.Processors}
+			if r.Machine != nil {
+				m, byWorkers = *r.Machine, true
+			}
+			if !slices.Contains(all, m) {
+				all = append(all, m)
+			}
+		}
+	}
+	if !byWorkers {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b lab.Machine) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kernel, b.Kernel))
+	})
+	return all
 }
 
 // Record is a row's transfers, complete or not, of one run or of several, each of which resumed the
@@ -56,13 +107,15 @@ type Record struct {
 	dir     string            // that it was loaded from
 }
 
-// A record's file has a line for each run that begins, each transfer that ends, and each cell that
-// could not be completed. Whatever ends the program, only transfers in progress are lost.
+// A record's file has a line for each run that begins, each transfer that ends, each cell that could
+// not be completed, and each cell that is measured anew, so that its earlier transfers do not count.
+// Whatever ends the program, only transfers in progress are lost.
 type entry struct {
 	Run    *Stamp      `json:"run,omitempty"`
 	Cell   string      `json:"cell,omitempty"`
 	Result *lab.Result `json:"result,omitempty"`
 	Error  string      `json:"error,omitempty"`
+	Anew   bool        `json:"anew,omitempty"`
 }
 
 // recordPath returns the file of a row's record.
@@ -80,7 +133,21 @@ func LoadRecord(dir, row string, light bool) (r Record, err error) {
 		return r, err
 	}
 	defer f.Close()
-	in := bufio.NewScanner(f)
+	if err := readEntries(f, func(e entry) error {
+		if e.Result != nil && light {
+			e.Result.Traffic = nil
+		}
+		r.addJournalEntry(e)
+		return nil
+	}); err != nil {
+		return r, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return r, nil
+}
+
+// readEntries passes the lines of a record to f, until f returns an error.
+func readEntries(from io.Reader, f func(entry) error) error {
+	in := bufio.NewScanner(from)
 	in.Buffer(nil, maxLineBytes)
 	for in.Scan() {
 		var e entry
@@ -90,16 +157,12 @@ func LoadRecord(dir, row string, light bool) (r Record, err error) {
 		if e.Result != nil {
 			e.Result.Scheme = lab.CanonicalScheme(e.Result.Scheme)
 			readOldFields(in.Bytes(), e.Result)
-			if light {
-				e.Result.Traffic = nil
-			}
 		}
-		r.addJournalEntry(e)
+		if err := f(e); err != nil {
+			return err
+		}
 	}
-	if err := in.Err(); err != nil {
-		return r, fmt.Errorf("%s: %w", f.Name(), err)
-	}
-	return r, nil
+	return in.Err()
 }
 
 // LoadRowRecord reads the record that the row evaluates. Of a row that recounts others it consists
@@ -165,6 +228,9 @@ const maxLineBytes = 1 << 30
 // addJournalEntry adds a line to the record.
 func (r *Record) addJournalEntry(e entry) {
 	switch {
+	case e.Anew:
+		delete(r.Results, e.Cell)
+		delete(r.Errors, e.Cell)
 	case e.Run != nil:
 		// The run repeats failed transfers.
 		r.Stamp, r.Errors = *e.Run, map[string]string{}
@@ -239,6 +305,9 @@ func (j *Journal) Add(cell string, r lab.Result) error {
 func (j *Journal) AddIncomplete(cell, why string) error {
 	return j.writeEntry(entry{Cell: cell, Error: why})
 }
+
+// AddAnew says that the earlier transfers of a cell do not count.
+func (j *Journal) AddAnew(cell string) error { return j.writeEntry(entry{Cell: cell, Anew: true}) }
 
 func (j *Journal) writeEntry(e entry) error {
 	line, err := json.Marshal(e)

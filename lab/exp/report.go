@@ -250,7 +250,7 @@ func WriteCSV(w io.Writer, all []Evaluation) error {
 	float := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 	write := func(e Evaluation, s Stat, first, rest []string) error {
 		l := append(append([]string{e.Row}, first...), strconv.Itoa(s.N), float(s.Mean), float(s.Sigma), float(s.Half))
-		return out.Write(append(append(l, rest...), strconv.FormatUint(e.Seed, 10), e.Version, e.Kernel,
+		return out.Write(append(append(l, rest...), strconv.FormatUint(e.Seed, 10), e.Version, e.kernelsText(),
 			strconv.FormatBool(e.Quick)))
 	}
 	for _, e := range all {

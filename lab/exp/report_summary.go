@@ -28,7 +28,7 @@ func writeRowsSummary(b *strings.Builder, all []Evaluation) {
 	for _, e := range all {
 		counted, planned, quick = counted+e.Counted, planned+e.Planned, quick || e.Quick
 		versions = appendIfMissing(versions, "mpbond "+e.Version)
-		machines = appendIfMissing(machines, fmt.Sprintf("Linux %s, %d processors", e.Kernel, e.Processors))
+		machines = appendIfMissing(machines, e.machinesText())
 		dates = appendIfMissing(dates, e.Date)
 		for _, p := range e.Points {
 			total[p.Verdict]++
@@ -110,7 +110,8 @@ func (e Evaluation) writePictureLine(b *strings.Builder) {
 		b.WriteString("<b></b>")
 		for _, c := range changes {
 			fmt.Fprintf(b, "<i style=\"left:%.1f%%\" title=\"%s\"></i>",
-				scale{-maxShownChange, maxShownChange}.trackPercent(c.percent), escapeText("%s: %+.1f %%", c.cell, c.percent))
+				scale{-maxShownChange, maxShownChange}.trackPercent(c.percent), escapeText("%s: %+.1f %%", c.cell,
+					c.percent))
 		}
 	}
 	b.WriteString("</span>\n")

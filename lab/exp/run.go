@@ -4,14 +4,12 @@ package exp
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"mpbond/base/fault"
 	"mpbond/lab"
@@ -27,11 +25,16 @@ type Run struct {
 	Jobs    int           // cells at once; 0: as many as this machine allows
 	Limit   time.Duration // no transfer begins that would end later; 0: no limit
 	Version string        // of the program
+	// Queue hands cells to workers on other machines, which measure them instead of this one. It needs
+	// a version that identifies the code; Jobs and Limit have no effect.
+	Queue Queue
 	// PrintLine gets lines for people. Progress gets the state of the run, and whether it is
 	// important.
 	PrintLine func(text string)
 	Progress  func(text string, matters bool)
 
+	cell        string                  // the only cell, of a worker
+	machine     string                  // its machine's name
 	checkScheme func(name string) error // replaces lab.CheckScheme in tests
 }
 
@@ -41,6 +44,7 @@ type pool struct {
 	cells           []cellRun
 	experiments     []lab.Experiment // by cell
 	journals        []*Journal       // by row
+	queueRuns       []string         // by row: begins the keys of its cells in the queue
 	recounting      []Row            // rows that evaluate the transfers of others
 	schedule        lab.Jobs
 	begin           time.Time
@@ -54,6 +58,7 @@ type cellRun struct {
 	name          string
 	spec          lab.RunSpec
 	kept, results []lab.Result // from earlier runs; all results including these
+	anew          bool         // transfers from earlier runs do not count
 	err           string       // why its last round was not completed
 	ended         bool
 }
@@ -61,15 +66,22 @@ type cellRun struct {
 // Measure makes the missing transfers and evaluates the records. Its error says why not all
 // transfers count; in the short form, which schemes cannot transfer at all.
 func (r Run) Measure(ctx context.Context) (all []Evaluation, err error) {
+	if r.Queue != nil && !isResumableVersion(r.Version) {
+		return nil, unknownCodeError(r.Version)
+	}
 	p, err := r.newExperimentPool()
 	if err != nil {
 		return nil, err
 	}
-	failed := p.runMissing(ctx)
-	for _, j := range p.journals {
-		failed = errors.Join(failed, j.Close())
+	measure := p.runMissing
+	if r.Queue != nil {
+		measure = p.measureByWorkers
 	}
+	failed := errors.Join(measure(ctx), p.closeJournals())
 	if ctx.Err() != nil {
+		if r.Queue != nil {
+			r.PrintLine("workers go on with the cells in the queue")
+		}
 		if isResumableVersion(r.Version) {
 			r.PrintLine("run the same command to resume; mpbond-lab exp report shows the results so far")
 		}
@@ -82,7 +94,8 @@ func (r Run) Measure(ctx context.Context) (all []Evaluation, err error) {
 			return all, errors.Join(failed, err)
 		}
 		if row.recounts != nil && len(rec.Results) == 0 {
-			failed = errors.Join(failed, fault.New(fault.NotFound, fmt.Errorf("%s makes no transfers of its own", row.ID),
+			failed = errors.Join(failed, fault.New(fault.NotFound, fmt.Errorf("%s makes no transfers of its own",
+				row.ID),
 				fmt.Sprintf("run %s before, or with it", strings.Join(row.recounts, " "))))
 			continue
 		}
@@ -96,6 +109,14 @@ func (r Run) Measure(ctx context.Context) (all []Evaluation, err error) {
 		return all, errors.Join(failed, p.brokenSchemes())
 	}
 	return all, errors.Join(failed, p.missingTransfers())
+}
+
+// closeJournals closes the records.
+func (p *pool) closeJournals() (err error) {
+	for _, j := range p.journals {
+		err = errors.Join(err, j.Close())
+	}
+	return err
 }
 
 // isResumableVersion reports whether a version identifies one state of the code, so that a later
@@ -129,24 +150,21 @@ func (r Run) newExperimentPool() (*pool, error) {
 		}
 		fits := isResumableVersion(r.Version) && rec.CanResume(r.newRunStamp())
 		for _, e := range all {
-			e.Spec.Schemes = slices.DeleteFunc(slices.Clone(e.Spec.Schemes), func(scheme string) bool {
-				err := r.whyRefused(scheme)
-				if err != nil && !slices.Contains(omitted, scheme) {
-					omitted = append(omitted, scheme)
-					r.PrintLine(fmt.Sprintf("warning: %s is omitted: %v", scheme, err))
-				}
-				return err != nil
-			})
+			if r.cell != "" && r.cell != e.Name {
+				continue
+			}
+			if r.Queue == nil {
+				e.Spec.Schemes, omitted = r.omitRefused(e.Spec.Schemes, omitted)
+			}
 			c := cellRun{row: len(p.Rows), name: e.Name, spec: e.Spec}
 			if fits {
-				c.kept = slices.DeleteFunc(slices.Clone(rec.Results[e.Name]), func(r lab.Result) bool {
-					return r.Error != ""
-				})
+				c.takeOver(rec.Results[e.Name], r.Queue == nil)
 			}
-			c.results = slices.Clone(c.kept)
 			e.Name = row.ID + ": " + e.Name
-			if err := e.Check(); err != nil {
-				return nil, fmt.Errorf("%s: %w", e.Name, err)
+			if r.Queue == nil {
+				if err := e.Check(); err != nil {
+					return nil, fmt.Errorf("%s: %w", e.Name, err)
+				}
 			}
 			p.cells, p.experiments = append(p.cells, c), append(p.experiments, e)
 		}
@@ -160,6 +178,32 @@ func (r Run) newExperimentPool() (*pool, error) {
 			"`mpbond-lab exp list ROW` lists the cells of a row")
 	}
 	return p, p.openJournals(kept)
+}
+
+// omitRefused returns the schemes that can run here. It warns of each other one once: omitted are those
+// of which it has warned.
+func (r Run) omitRefused(schemes, omitted []string) (some, nowOmitted []string) {
+	some = slices.DeleteFunc(slices.Clone(schemes), func(scheme string) bool {
+		err := r.whyRefused(scheme)
+		if err != nil && !slices.Contains(omitted, scheme) {
+			omitted = append(omitted, scheme)
+			r.PrintLine(fmt.Sprintf("warning: %s is omitted: %v", scheme, err))
+		}
+		return err != nil
+	})
+	return some, omitted
+}
+
+// takeOver keeps the transfers of earlier runs. Ratios within a cell must come from one machine: so a
+// cell that lacks transfers is measured anew if another machine made some of them, or makes the rest.
+func (c *cellRun) takeOver(results []lab.Result, here bool) {
+	c.kept = slices.DeleteFunc(slices.Clone(results), func(r lab.Result) bool { return r.Error != "" })
+	c.results = slices.Clone(c.kept)
+	have, want := c.cellProgress()
+	if have < want && len(results) > 0 &&
+		(!here || slices.ContainsFunc(results, func(r lab.Result) bool { return r.Machine != nil })) {
+		c.kept, c.results, c.anew = nil, nil, true
+	}
 }
 
 // whyRefused reports why a scheme cannot run here, or nil.
@@ -194,23 +238,34 @@ func (p *pool) openJournals(kept []Record) error {
 			}
 		}
 		anew := whole || !isResumableVersion(p.Version) || !kept[i].CanResume(s)
+		if !anew {
+			s.QueueRun = kept[i].QueueRun
+		}
+		if p.Queue != nil && s.QueueRun == "" {
+			s.QueueRun = rand.Text()
+		}
 		j, err := OpenJournal(p.Dir, row.ID, s, anew)
 		if err != nil {
 			return err
 		}
-		p.journals = append(p.journals, j)
+		p.journals, p.queueRuns = append(p.journals, j), append(p.queueRuns, s.QueueRun)
+	}
+	for _, c := range p.cells {
+		if c.anew {
+			if err := p.journals[c.row].AddAnew(c.name); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
 // newRunStamp returns the stamp of this run.
 func (r Run) newRunStamp() Stamp {
-	var u unix.Utsname
-	_ = unix.Uname(&u)
-	o := r.Options
-	return Stamp{Version: r.Version, Kernel: unix.ByteSliceToString(u.Release[:]),
+	m, o := lab.ThisMachine(), r.Options
+	return Stamp{Version: r.Version, Kernel: m.Kernel, Machine: r.machine,
 		Date:       time.Now().UTC().Format(time.DateOnly),
-		Processors: runtime.NumCPU(), Seed: o.Seed, Quick: o.Quick, Reps: o.Reps, Traces: o.Traces, Drives: o.Drives,
+		Processors: m.Processors, Seed: o.Seed, Quick: o.Quick, Reps: o.Reps, Traces: o.Traces, Drives: o.Drives,
 		Only: o.Only}
 }
 

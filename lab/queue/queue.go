@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package queue hands tasks to workers on other machines, and their results back, over the streams of
+// NATS JetStream. It stands beside the lab, whose experiments are such tasks, and knows nothing of
+// them: tasks and results are bytes.
+//
+//	Submit ─▶ stream of tasks ─ Take ─▶ worker ─ Deliver ─▶ 1. objects: the result
+//	               ▲                     │   │              2. stream of marks: which object counts ─▶ State, Result
+//	               └── Return, or silence┘   └────────────▶ 3. the task leaves its stream
+//
+// A task is in its stream until its result is stored. A worker that is silent for the time of a lease
+// loses it to another one. Both may finish it: the first mark of a task decides which result counts.
+package queue
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"mpbond/base/fault"
+)
+
+// Names on the servers. Subjects of tasks end in the version and the key, those of marks in the key.
+const (
+	tasksStream = "mpbond-lab-tasks"
+	marksStream = "mpbond-lab-done"
+	bucket      = "mpbond-lab-results"
+	taskSubject = "mpbond-lab.task."
+	markSubject = "mpbond-lab.done."
+)
+
+const (
+	// DefaultLease is how long a worker may be silent before its task goes to another one.
+	DefaultLease = 30 * time.Second
+	beatsPerTerm = 3 // signs of life of a worker in the time of a lease
+	// retention is how long the servers keep what nobody collects.
+	retention   = 30 * 24 * time.Hour
+	retryWait   = time.Second // between tries while the servers do not answer
+	pullWait    = 5 * time.Second
+	callTimeout = 5 * time.Second
+	maxResult   = 1 << 30 // bytes
+)
+
+// transferTime bounds the transfer of a result: at 1 Mbit/s it is complete.
+func transferTime[N int | uint64](bytes N) time.Duration {
+	return callTimeout + time.Duration(bytes)*8*time.Microsecond
+}
+
+// Options say where a queue is.
+type Options struct {
+	URLs      string        // of NATS servers, separated by commas
+	CredsFile string        // credentials; "": none
+	CAFile    string        // certificates of the authority that signs for the servers; "": those of the system
+	Lease     time.Duration // 0: DefaultLease. All workers of a queue need the same
+	// Report gets a text when the servers stop answering, and when they answer again, if set. The
+	// goroutine of the call that waits calls it.
+	Report func(text string)
+}
+
+// Queue is a connection to a queue. While no server answers, calls wait and try again, until their
+// context ends. Safe for concurrent use.
+type Queue struct {
+	name      string // of the servers, for people
+	lease     time.Duration
+	report    func(string)
+	conn      *nats.Conn
+	js        jetstream.JetStream
+	tasks     jetstream.Stream
+	marks     jetstream.Stream
+	results   jetstream.ObjectStore
+	lastError atomic.Pointer[error] // that the servers reported without being asked
+}
+
+// Open connects to a queue, and makes its streams if there are none.
+func Open(ctx context.Context, o Options) (*Queue, error) {
+	q := &Queue{name: hideSecrets(o.URLs), lease: cmp.Or(o.Lease, DefaultLease), report: o.Report}
+	if q.report == nil {
+		q.report = func(string) {}
+	}
+	options := []nats.Option{nats.Name("mpbond-lab"), nats.Timeout(callTimeout), nats.MaxReconnects(-1),
+		nats.ReconnectWait(retryWait),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { q.lastError.Store(&err) })}
+	if o.CredsFile != "" {
+		options = append(options, nats.UserCredentials(o.CredsFile))
+	}
+	if o.CAFile != "" {
+		options = append(options, nats.RootCAs(o.CAFile))
+	}
+	var err error
+	if q.conn, err = nats.Connect(o.URLs, options...); err != nil {
+		return nil, q.explainOpening(err)
+	}
+	if err := q.openStreams(ctx); err != nil {
+		q.Close()
+		return nil, q.explainOpening(err)
+	}
+	return q, nil
+}
+
+// openStreams finds the streams, or makes them. An administrator may have made them with other
+// limits or replicas.
+func (q *Queue) openStreams(ctx context.Context) (err error) {
+	if q.js, err = jetstream.New(q.conn, jetstream.WithDefaultTimeout(callTimeout)); err != nil {
+		return err
+	}
+	if _, err = q.js.AccountInfo(ctx); err != nil {
+		return err
+	}
+	if q.tasks, err = q.openStream(ctx, jetstream.StreamConfig{Name: tasksStream, Subjects: []string{taskSubject + ">"},
+		Retention: jetstream.WorkQueuePolicy, MaxAge: retention}); err != nil {
+		return err
+	}
+	if q.marks, err = q.openStream(ctx, jetstream.StreamConfig{Name: marksStream, Subjects: []string{markSubject + ">"},
+		MaxAge: retention}); err != nil {
+		return err
+	}
+	q.results, err = q.js.ObjectStore(ctx, bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		q.results, err = q.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: bucket, TTL: retention})
+	}
+	return err
+}
+
+func (q *Queue) openStream(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
+	s, err := q.js.Stream(ctx, c.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s, err = q.js.CreateStream(ctx, c)
+	}
+	return s, err
+}
+
+// Close closes the connection. Tasks that were taken and neither delivered nor returned go to other
+// workers when their lease ends.
+func (q *Queue) Close() { q.conn.Close() }
+
+// Submit adds a task for workers of a version, unless the queue has one with its key. A key consists
+// of words of letters and digits, separated by dots.
+func (q *Queue) Submit(ctx context.Context, version, key string, task []byte) error {
+	return q.retry(ctx, func(ctx context.Context) error {
+		return q.publishOnce(ctx, taskPrefix(version)+key, task)
+	})
+}
+
+// State returns the keys of the tasks that wait for workers of a version or are being worked on, and
+// of all tasks that have a result; and how many are being worked on.
+func (q *Queue) State(ctx context.Context, version string) (open, finished map[string]bool, running int, err error) {
+	err = q.retry(ctx, func(ctx context.Context) (err error) {
+		// In this order: a task leaves the first set only after it has joined the second one.
+		if open, err = listKeys(ctx, q.tasks, taskPrefix(version)); err != nil {
+			return err
+		}
+		if finished, err = listKeys(ctx, q.marks, markSubject); err != nil {
+			return err
+		}
+		running = 0
+		workers, err := q.tasks.Consumer(ctx, workersOf(version))
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return nil
+		}
+		if err == nil {
+			running = workers.CachedInfo().NumAckPending
+		}
+		return err
+	})
+	return open, finished, running, err
+}
+
+// Result returns the result of a finished task that counts.
+func (q *Queue) Result(ctx context.Context, key string) (result []byte, err error) {
+	err = q.retry(ctx, func(ctx context.Context) error {
+		object, err := q.countedObject(ctx, key)
+		if err != nil {
+			return err
+		}
+		info, err := q.results.GetInfo(ctx, object)
+		if errors.Is(err, jetstream.ErrObjectNotFound) || errors.Is(err, jetstream.ErrNameRequired) ||
+			err == nil && info.Size > maxResult {
+			return fault.New(fault.Integrity, fmt.Errorf("the result of task %s is not in the queue, or too large",
+				key),
+				"begin a new run in another directory: --dir DIR")
+		}
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, transferTime(info.Size))
+		defer cancel()
+		result, err = q.results.GetBytes(ctx, object)
+		return err
+	})
+	return result, err
+}
+
+// Remove removes tasks for workers of a version with their results.
+func (q *Queue) Remove(ctx context.Context, version string, keys []string) error {
+	return q.retry(ctx, func(ctx context.Context) error {
+		for _, key := range keys {
+			if err := q.tasks.Purge(ctx, jetstream.WithPurgeSubject(taskPrefix(version)+key)); err != nil {
+				return err
+			}
+			object, err := q.countedObject(ctx, key)
+			if err != nil {
+				return err
+			}
+			if object == "" {
+				continue
+			}
+			if err := q.results.Delete(ctx, object); err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
+				return err
+			}
+			if err := q.marks.Purge(ctx, jetstream.WithPurgeSubject(markSubject+key)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Take waits for a task for workers of a version and takes it. It refuses to wait while all tasks of
+// the queue are for workers of other versions. The caller must call Deliver or Return.
+func (q *Queue) Take(ctx context.Context, version string) (*Task, error) {
+	var t *Task
+	for t == nil {
+		if err := q.retry(ctx, func(ctx context.Context) (err error) {
+			if err := q.checkVersions(ctx, version); err != nil {
+				return err
+			}
+			t, err = q.pullTask(ctx, version)
+			return err
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// checkVersions returns an error if there are tasks, and none for workers of this version.
+func (q *Queue) checkVersions(ctx context.Context, version string) error {
+	all, err := listKeys(ctx, q.tasks, taskSubject)
+	if err != nil {
+		return err
+	}
+	other := ""
+	for key := range all {
+		token, _, _ := strings.Cut(key, ".")
+		if token == versionToken(version) {
+			return nil
+		}
+		if text, err := base64.RawURLEncoding.DecodeString(token); err == nil {
+			other = string(text)
+		}
+	}
+	if other == "" {
+		return nil
+	}
+	return fault.New(fault.Usage, fmt.Errorf("the queue has a run of version %.64q, and this program is version %.64q",
+		other, version), "install the version of the run on this machine, or submit a run of this version first")
+}
+
+// pullTask takes a task if there is one soon; else it returns nil.
+func (q *Queue) pullTask(ctx context.Context, version string) (*Task, error) {
+	workers, err := q.tasks.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{Durable: workersOf(version),
+		FilterSubject: taskPrefix(version) + ">", AckPolicy: jetstream.AckExplicitPolicy, AckWait: q.lease,
+		MaxAckPending: -1, InactiveThreshold: retention})
+	if err != nil {
+		return nil, err
+	}
+	wait, cancel := context.WithTimeout(ctx, pullWait)
+	defer cancel()
+	msg, err := workers.Next(jetstream.FetchContext(wait))
+	if errors.Is(err, nats.ErrTimeout) || wait.Err() != nil && ctx.Err() == nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	key := strings.TrimPrefix(msg.Subject(), taskPrefix(version))
+	object, err := q.countedObject(ctx, key)
+	if err != nil {
+		_ = msg.Nak()
+		return nil, err
+	}
+	if object != "" { // its worker ended between mark and acknowledgement
+		return nil, msg.Ack()
+	}
+	return q.newTask(msg, key), nil
+}
+
+// Task is a task that this worker has. Its methods must not be called concurrently.
+type Task struct {
+	queue   *Queue
+	msg     jetstream.Msg
+	key     string
+	stop    context.CancelFunc // ends the signs of life
+	beating sync.WaitGroup
+}
+
+// newTask begins to send signs of life.
+func (q *Queue) newTask(msg jetstream.Msg, key string) *Task {
+	ctx, stop := context.WithCancel(context.Background())
+	t := &Task{queue: q, msg: msg, key: key, stop: stop}
+	t.beating.Go(func() {
+		tick := time.NewTicker(q.lease / beatsPerTerm)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				_ = msg.InProgress() // without it the lease ends, and another worker may finish the task too
+			}
+		}
+	})
+	return t
+}
+
+// Data returns the task as it was submitted.
+func (t *Task) Data() []byte { return t.msg.Data() }
+
+// Deliver stores the result, and then removes the task from the queue. It reports whether the result
+// counts: not if another worker has delivered one. After an error the caller still has the task.
+func (t *Task) Deliver(ctx context.Context, result []byte) (counted bool, err error) {
+	q, object := t.queue, t.key+"."+rand.Text()
+	if err := q.retry(ctx, func(ctx context.Context) error {
+		put, cancel := context.WithTimeout(ctx, transferTime(len(result)))
+		defer cancel()
+		if _, err := q.results.PutBytes(put, object, result); err != nil {
+			return err
+		}
+		if err := q.publishOnce(ctx, markSubject+t.key, []byte(object)); err != nil {
+			return err
+		}
+		first, err := q.countedObject(ctx, t.key)
+		switch {
+		case err != nil:
+			return err
+		case first == "":
+			return errors.New("the mark of another worker is not stored yet")
+		case first == object:
+			counted = true
+			return nil
+		}
+		return q.results.Delete(ctx, object)
+	}); err != nil {
+		return false, err
+	}
+	t.end(t.msg.Ack) // if this is lost, the next worker finds the mark
+	return counted, nil
+}
+
+// Return gives the task back, so that another worker gets it at once.
+func (t *Task) Return() { t.end(t.msg.Nak) }
+
+// end ends the signs of life and sends the last word on the task.
+func (t *Task) end(say func() error) {
+	t.stop()
+	t.beating.Wait()
+	if say() == nil {
+		_ = t.queue.conn.FlushTimeout(callTimeout)
+	}
+}
+
+// countedObject returns the object with the result of a task that counts; "": there is none.
+func (q *Queue) countedObject(ctx context.Context, key string) (string, error) {
+	m, err := q.marks.GetLastMsgForSubject(ctx, markSubject+key)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return string(m.Data), nil
+}
+
+// publishOnce stores a message unless its subject has one.
+func (q *Queue) publishOnce(ctx context.Context, subject string, data []byte) error {
+	_, err := q.js.Publish(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(0))
+	var refused *jetstream.APIError
+	if errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+		return nil
+	}
+	return err
+}
+
+// listKeys returns what follows a prefix in the subjects of a stream's messages.
+func listKeys(ctx context.Context, s jetstream.Stream, prefix string) (map[string]bool, error) {
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
+	if err != nil {
+		return nil, err
+	}
+	keys := map[string]bool{}
+	for subject := range info.State.Subjects {
+		keys[strings.TrimPrefix(subject, prefix)] = true
+	}
+	return keys, nil
+}
+
+// retry calls f until it succeeds, the servers refuse, or ctx ends.
+func (q *Queue) retry(ctx context.Context, f func(context.Context) error) error {
+	reported := false
+	for {
+		err := f(ctx)
+		switch {
+		case ctx.Err() != nil && err != nil:
+			return context.Cause(ctx)
+		case err == nil && reported:
+			q.report(q.name + " answers again")
+			return nil
+		case err == nil || isFinal(err):
+			return err
+		case !reported:
+			reported = true
+			q.report(fmt.Sprintf("warning: %s does not answer (%v): trying again", q.name, q.reason(err)))
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(retryWait):
+		}
+	}
+}
+
+// reason returns err with what the servers reported meanwhile, such as a missing permission.
+func (q *Queue) reason(err error) error {
+	if last := q.lastError.Load(); last != nil {
+		return fmt.Errorf("%w; %w", err, *last)
+	}
+	return err
+}
+
+// isFinal reports whether it makes no sense to try again.
+func isFinal(err error) bool {
+	var refused *jetstream.APIError
+	if errors.As(err, &refused) {
+		return refused.Code != http.StatusServiceUnavailable
+	}
+	var f *fault.Error
+	return errors.As(err, &f) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrMaxPayload)
+}
+
+// explainOpening adds what a user can do when a queue cannot be opened.
+func (q *Queue) explainOpening(err error) error {
+	var certificate *tls.CertificateVerificationError
+	kind, hint := fault.Unreachable, "check that nats-server runs there, and --queue"
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fault.New(fault.Unsupported, fmt.Errorf("the NATS server at %s has no JetStream", q.name),
+			"start the server with JetStream: nats-server -js")
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		kind, hint = fault.Permission, "name a file of valid credentials: --creds FILE"
+	case errors.As(err, &certificate):
+		kind, hint = fault.WrongKey, "name the certificate of the authority that signs for the servers: --ca FILE"
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		kind, hint = fault.Usage, "check --creds and --ca"
+	}
+	return fault.New(kind, fmt.Errorf("queue %s: %w", q.name, q.reason(err)), hint)
+}
+
+// hideSecrets returns a list of URLs without their users, passwords and tokens.
+func hideSecrets(urls string) string {
+	list := strings.Split(urls, ",")
+	for i, text := range list {
+		list[i] = strings.TrimSpace(text)
+		if u, err := url.Parse(list[i]); err == nil && u.Host != "" {
+			u.User = nil
+			list[i] = u.String()
+		} else if _, host, ok := strings.Cut(list[i], "@"); ok {
+			list[i] = host
+		}
+	}
+	return strings.Join(list, ",")
+}
+
+// versionToken returns a version as a word of subjects.
+func versionToken(version string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(version))
+}
+
+// taskPrefix returns the beginning of the subjects of tasks for workers of a version.
+func taskPrefix(version string) string { return taskSubject + versionToken(version) + "." }
+
+// workersOf returns the name of the consumer that all workers of a version share.
+func workersOf(version string) string { return "workers-" + versionToken(version) }

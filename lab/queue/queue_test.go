@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package queue
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mpbond/base/fault"
+	"mpbond/base/natstest"
+	"mpbond/base/porttest"
+	"mpbond/base/waittest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const version = "v1.2.3-dirty now"
+
+// open opens a queue until the test ends.
+func open(t *testing.T, o Options) *Queue {
+	t.Helper()
+	q, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(q.Close)
+	return q
+}
+
+// submit adds tasks with these keys. The data of a task is its key.
+func submit(t *testing.T, q *Queue, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		if err := q.Submit(t.Context(), version, key, []byte(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// take takes the next task.
+func take(t *testing.T, q *Queue) *Task {
+	t.Helper()
+	task, err := q.Take(t.Context(), version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task
+}
+
+// deliver delivers a result and checks whether it counts.
+func deliver(t *testing.T, task *Task, result string, counts bool) {
+	t.Helper()
+	if counted, err := task.Deliver(t.Context(), []byte(result)); err != nil || counted != counts {
+		t.Fatalf("%s: counted %v, want %v; %v", task.key, counted, counts, err)
+	}
+}
+
+// awaitState waits until a queue has tasks with these keys, and so many are being worked on. Servers
+// process acknowledgements some time after they have received them.
+func awaitState(t *testing.T, q *Queue, open, finished []string, running int) {
+	t.Helper()
+	sorted := func(m map[string]bool) string { return strings.Join(slices.Sorted(maps.Keys(m)), " ") }
+	waittest.UntilSuccess(t, func() error {
+		o, f, r, err := q.State(t.Context(), version)
+		if err == nil && sorted(o) == strings.Join(open, " ") && sorted(f) == strings.Join(finished, " ") &&
+			r == running {
+			return nil
+		}
+		return fmt.Errorf("open %v, finished %v, %d running, %v; want %v, %v, %d", sorted(o), sorted(f), r, err, open,
+			finished, running)
+	})
+}
+
+// checkNothing checks that a worker gets no task for some time.
+func checkNothing(t *testing.T, q *Queue, wait time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	if task, err := q.Take(ctx, version); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %+v, %v", task, err)
+	}
+}
+
+// countObjects returns how many results the servers have, counted or not.
+func countObjects(t *testing.T, q *Queue) int {
+	t.Helper()
+	list, err := q.results.List(t.Context())
+	if err != nil {
+		return 0 // it has none
+	}
+	return len(list)
+}
+
+// Two workers get each task once. Results of any size arrive. What the submitter removes is gone.
+func TestTwoWorkers(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{})
+	submitter := open(t, Options{URLs: c.URLs()})
+	var keys []string
+	for i := range 20 {
+		keys = append(keys, fmt.Sprintf("run.%02d", i))
+	}
+	submit(t, submitter, keys...)
+	submit(t, submitter, keys...) // they are there already
+	awaitState(t, submitter, keys, nil, 0)
+	big := bytes.Repeat([]byte("0123456789"), 100_000)
+	var mu sync.Mutex
+	taken := map[string]int{}
+	var workers sync.WaitGroup
+	for range 2 {
+		q := open(t, Options{URLs: c.URLs()})
+		workers.Go(func() {
+			for {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				task, err := q.Take(ctx, version)
+				cancel()
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				taken[string(task.Data())]++
+				mu.Unlock()
+				if counted, err := task.Deliver(t.Context(), append(big, task.Data()...)); !counted || err != nil {
+					t.Errorf("%s: %v, %v", task.Data(), counted, err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	for _, key := range keys {
+		result, err := submitter.Result(t.Context(), key)
+		if taken[key] != 1 || err != nil || !bytes.Equal(result, append(big, key...)) {
+			t.Errorf("%s: taken %d times, %d bytes, %v", key, taken[key], len(result), err)
+		}
+	}
+	awaitState(t, submitter, nil, keys, 0)
+	if err := submitter.Remove(t.Context(), version, keys[1:]); err != nil {
+		t.Error(err)
+	}
+	awaitState(t, submitter, nil, keys[:1], 0)
+	if n := countObjects(t, submitter); n != 1 {
+		t.Errorf("%d results", n)
+	}
+	if _, err := submitter.Result(t.Context(), keys[1]); !fault.Is(err, fault.Integrity) {
+		t.Errorf("removed: %v", err)
+	}
+}
+
+// A task that is given back goes to another worker at once, that of a dead worker when its lease ends.
+// A worker that shows signs of life keeps its task.
+func TestTasksOfDeadWorkers(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{})
+	const lease = 3 * time.Second
+	q := open(t, Options{URLs: c.URLs(), Lease: lease})
+	submit(t, q, "run.a")
+	dead := open(t, Options{URLs: c.URLs(), Lease: lease})
+	other := open(t, Options{URLs: c.URLs(), Lease: lease})
+	task := take(t, dead)
+	awaitState(t, q, []string{"run.a"}, nil, 1)
+	checkNothing(t, other, 2*lease)
+	before := time.Now()
+	task.Return()
+	task = take(t, dead)
+	if took := time.Since(before); took >= lease {
+		t.Errorf("a task came back after %v", took)
+	}
+	task.stop() // kill -9 would end the signs of life too
+	task.beating.Wait()
+	dead.Close()
+	deliver(t, take(t, other), "result", true)
+	awaitState(t, q, nil, []string{"run.a"}, 0)
+}
+
+// If two workers finish a task, the first result counts. The other one is dropped.
+func TestSecondResultIsDropped(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{})
+	const lease = time.Second
+	q := open(t, Options{URLs: c.URLs(), Lease: lease})
+	submit(t, q, "run.a")
+	slow := take(t, q)
+	slow.stop() // it works on, and cannot say so
+	slow.beating.Wait()
+	deliver(t, take(t, open(t, Options{URLs: c.URLs(), Lease: lease})), "first", true)
+	deliver(t, slow, "second", false)
+	if result, err := q.Result(t.Context(), "run.a"); string(result) != "first" || err != nil {
+		t.Errorf("%q, %v", result, err)
+	}
+	if n := countObjects(t, q); n != 1 {
+		t.Errorf("%d results", n)
+	}
+	awaitState(t, q, nil, []string{"run.a"}, 0)
+}
+
+// A worker that dies after it has stored its result, and before the task has left the queue, has
+// finished it.
+func TestFinishedTaskIsNotRepeated(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{})
+	q := open(t, Options{URLs: c.URLs(), Lease: time.Second})
+	submit(t, q, "run.a", "run.b")
+	task := take(t, q)
+	if err := q.publishOnce(t.Context(), markSubject+task.key, []byte("an object")); err != nil {
+		t.Fatal(err)
+	}
+	task.Return()
+	next := take(t, q)
+	if string(next.Data()) != "run.b" {
+		t.Errorf("%s is repeated", next.Data())
+	}
+	deliver(t, next, "result", true)
+	checkNothing(t, q, 2*time.Second)
+	awaitState(t, q, nil, []string{"run.a", "run.b"}, 0)
+}
+
+// A submitter that comes again finds its tasks and results, also after the servers were restarted. Calls
+// wait meanwhile, and say so.
+func TestServersRestart(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{})
+	submitter := open(t, Options{URLs: c.URLs()})
+	submit(t, submitter, "run.a", "run.b", "run.c")
+	submitter.Close()
+	var mu sync.Mutex
+	var reports []string
+	report := func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		reports = append(reports, text)
+	}
+	worker := open(t, Options{URLs: c.URLs(), Lease: 2 * time.Second, Report: report})
+	deliver(t, take(t, worker), "a", true)
+	task := take(t, worker)
+	c.Nodes[0].Kill()
+	delivered := make(chan error)
+	go func() {
+		counted, err := task.Deliver(t.Context(), []byte("b"))
+		if err == nil && !counted {
+			err = errors.New("another worker was faster")
+		}
+		delivered <- err
+	}()
+	waittest.Until(t, "a report", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(reports) > 0
+	})
+	c.Nodes[0].Restart(t)
+	if err := <-delivered; err != nil {
+		t.Error(err)
+	}
+	if len(reports) != 2 || !strings.Contains(reports[0], "does not answer") ||
+		!strings.HasSuffix(reports[1], c.URLs()+" answers again") {
+		t.Errorf("%q", reports)
+	}
+	submitter = open(t, Options{URLs: c.URLs()})
+	submit(t, submitter, "run.c")
+	deliver(t, take(t, worker), "c", true)
+	awaitState(t, submitter, nil, []string{"run.a", "run.b", "run.c"}, 0)
+	for _, key := range []string{"run.a", "run.b", "run.c"} {
+		if result, err := submitter.Result(t.Context(), key); string(result) != key[4:] || err != nil {
+			t.Errorf("%s: %q, %v", key, result, err)
+		}
+	}
+}
+
+// A worker refuses to wait beside a run of another version, and leaves it alone.
+func TestOtherVersion(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{})
+	q := open(t, Options{URLs: c.URLs()})
+	checkNothing(t, q, time.Second)
+	submit(t, q, "run.a")
+	_, err := q.Take(t.Context(), "v2")
+	if !fault.Is(err, fault.Usage) || !strings.Contains(err.Error(), version) || !strings.Contains(err.Error(), "v2") ||
+		!strings.Contains(fault.HintOf(err), "install the version of the run") {
+		t.Errorf("%v (%s)", err, fault.HintOf(err))
+	}
+	awaitState(t, q, []string{"run.a"}, nil, 0)
+	// With tasks of both versions each worker gets its own ones.
+	if err := q.Submit(t.Context(), "v2", "run.a", []byte("of v2")); err != nil {
+		t.Fatal(err)
+	}
+	task, err := q.Take(t.Context(), "v2")
+	if err != nil || string(task.Data()) != "of v2" {
+		t.Fatal(task, err)
+	}
+	task.Return()
+	if task := take(t, q); string(task.Data()) != "run.a" {
+		t.Errorf("%s", task.Data())
+	} else {
+		task.Return()
+	}
+}
+
+// Errors at the beginning say what to do, and hold no secrets.
+func TestErrorsOfOpening(t *testing.T) {
+	silent := "nats://me:secret@" + porttest.FreeAddress(t)
+	bare := natstest.Start(t, natstest.Options{NoJetStream: true})
+	guarded := natstest.Start(t, natstest.Options{Extra: "authorization { user: me, password: secret }\n"})
+	secure := natstest.Start(t, natstest.Options{TLS: true})
+	host := strings.TrimPrefix(guarded.URLs(), "nats://")
+	for name, c := range map[string]struct {
+		o    Options
+		kind fault.Kind
+		hint string
+	}{
+		"no server":      {Options{URLs: silent}, fault.Unreachable, "nats-server"},
+		"no JetStream":   {Options{URLs: bare.URLs()}, fault.Unsupported, "nats-server -js"},
+		"wrong password": {Options{URLs: "nats://me:secrets@" + host}, fault.Permission, "--creds"},
+		"no authority":   {Options{URLs: secure.URLs()}, fault.WrongKey, "--ca"},
+		"no file":        {Options{URLs: secure.URLs(), CAFile: filepath.Join(t.TempDir(), "x")}, fault.Usage, "--ca"},
+	} {
+		q, err := Open(t.Context(), c.o)
+		if err == nil {
+			q.Close()
+		}
+		if !fault.Is(err, c.kind) || !strings.Contains(fault.HintOf(err), c.hint) || strings.Contains(err.Error(),
+			"secret") {
+			t.Errorf("%s: %v, %s (%s)", name, err, fault.KindOf(err), fault.HintOf(err))
+		}
+	}
+	open(t, Options{URLs: "nats://me:secret@" + host})
+	open(t, Options{URLs: secure.URLs(), CAFile: secure.CAFile})
+}
