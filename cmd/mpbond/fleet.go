@@ -354,8 +354,8 @@ func fleetAddCommand(o *fleetOptions) *cobra.Command {
 	var key, region string
 	var addrs []string
 	cmd := &cobra.Command{
-		ValidArgsFunction: o.completeServers,
-		Use:               "add NAME", Short: "put a server on the fleet's list, or change its entry", Args: cobra.ExactArgs(1),
+		Use: "add NAME", ValidArgsFunction: o.completeServers, Args: cobra.ExactArgs(1),
+		Short: "put a server on the fleet's list, or change its entry",
 		Long: `Put a server on the fleet's list, in place of one with that name: primaries use it then.
 The server prints its key when it starts; mpbond keygen does so too.`,
 		Example: "  mpbond fleet add eu1 --key mpb1… --addr eu1.example.org:7600 --region eu",
@@ -406,8 +406,8 @@ func describeReported(ctx context.Context, s fleet.Store, name string) error {
 
 func fleetRemoveCommand(o *fleetOptions) *cobra.Command {
 	return &cobra.Command{
-		ValidArgsFunction: o.completeServers,
-		Use:               "remove NAME", Short: "take a server off the fleet's list", Args: cobra.ExactArgs(1),
+		Use: "remove NAME", ValidArgsFunction: o.completeServers, Args: cobra.ExactArgs(1),
+		Short: "take a server off the fleet's list",
 		Long: `Take a server off the fleet's list. Primaries stop using it when they learn of the new
 list, which any other server tells them within half a minute of use. To end its
 connections without a cut, drain it first.`,
@@ -437,8 +437,8 @@ list does the same. mpbond fleet status warns a month before.`,
 
 func fleetDrainCommand(o *fleetOptions, draining bool) *cobra.Command {
 	cmd := &cobra.Command{
-		ValidArgsFunction: o.completeServers,
-		Use:               "drain SERVER", Short: "move the devices of a server to others, without a cut", Args: cobra.ExactArgs(1),
+		Use: "drain SERVER", ValidArgsFunction: o.completeServers, Args: cobra.ExactArgs(1),
+		Short: "move the devices of a server to others, without a cut",
 		Long: `Order a server to drain: it accepts no new bonds, and primaries open new connections at
 another server. Connections that exist go on until they end, for at most the server's
 --drain, ten minutes. mpbond fleet status shows how many are left.`,

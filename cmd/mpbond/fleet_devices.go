@@ -185,8 +185,8 @@ func fleetSetCommand(o *fleetOptions) *cobra.Command {
 	var quota string
 	var paused bool
 	cmd := &cobra.Command{
-		ValidArgsFunction: o.completeDevices,
-		Use:               "set DEVICE", Short: "change the groups or quota of a device, or pause it", Args: cobra.ExactArgs(1),
+		Use: "set DEVICE", ValidArgsFunction: o.completeDevices, Args: cobra.ExactArgs(1),
+		Short: "change the groups or quota of a device, or pause it",
 		Long: `Change the groups or the quota of a device, or pause it: name, ID or key. A paused device,
 and one that has used up its quota, is refused by all servers until that ends.`,
 		Example: `  mpbond fleet set anna-laptop --quota 100GB
@@ -238,8 +238,8 @@ type fleetRevoked struct {
 func fleetRevokeCommand(o *fleetOptions) *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
-		ValidArgsFunction: o.completeDevices,
-		Use:               "revoke DEVICE", Short: "end the membership of a device at all servers", Args: cobra.ExactArgs(1),
+		Use: "revoke DEVICE", ValidArgsFunction: o.completeDevices, Args: cobra.ExactArgs(1),
+		Short: "end the membership of a device at all servers",
 		Long: `End the membership of a device: name, ID or key. All servers that reach the engine end its
 connections within a second. The command waits until each running server has confirmed
 that. It fails if one has not: that server may serve the device until it reaches the

@@ -74,8 +74,7 @@ var groups = []cli.Group{
 }
 
 const (
-	rootHelp = `mpbond lets your devices reach the Internet together: apps run on the primary, helpers share
-their links, a server splits and joins the traffic. Web sites see the server's address.
+	rootHelp = `Reach the Internet by several devices at once: apps run on the primary, helpers share their links.
 
 ` + filesHelp + "\n\n" + exitCodesHelp
 

@@ -31,7 +31,7 @@ func serverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "server", Short: "run the bonding server", Args: cobra.NoArgs,
 		Long: `Run the bonding server: accept the subflows of paired primaries, join them, and
-connect their streams to the Internet. While no primary is paired it prints a code
+connect their streams to the Internet: web sites see its address. While no primary is paired it prints a code
 when it starts: enter it on the primary with mpbond pair. mpbond accept prints further
 ones. With --public the code contains this name or address, else those of the
 interfaces, which behind NAT are private.
