@@ -8,6 +8,7 @@
 //	policy  rules for apps, destinations and devices; energy; shares of links (pure)
 //	device  network interfaces: their traffic and the programs that use them
 //	facts   battery, temperature, radio and cost of the device itself
+//	fleet   several servers for the same devices: what they share in an engine, and who may decide what
 //
 // It imports api (the types of its results), link and base.
 package control

@@ -31,11 +31,16 @@ func (t *Trust) AddPaired(p Peer) (Peer, error) {
 }
 
 // ServerAddresses returns the addresses of the trusted servers, which a primary sends to its
-// helpers.
+// helpers: the best of each server first, since there is a limit.
 func (t *Trust) ServerAddresses() []string {
 	var list []string
-	for _, p := range t.ByRole(RoleServer) {
-		list = append(list, p.Addresses...)
+	servers := t.ByRole(RoleServer)
+	for rank := range maxAddresses {
+		for _, p := range servers {
+			if rank < len(p.Addresses) {
+				list = append(list, p.Addresses[rank])
+			}
+		}
 	}
 	return list[:min(len(list), maxServers)]
 }

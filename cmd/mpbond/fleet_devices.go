@@ -232,7 +232,7 @@ and one that has used up its quota, is refused by all servers until that ends.`,
 // fleetRevoked is what `fleet revoke --json` prints.
 type fleetRevoked struct {
 	fleetDevice
-	Behind []string `json:"behind"` // servers that have not applied it
+	Behind []string `json:"behind"` // servers that have not confirmed it
 }
 
 func fleetRevokeCommand(o *fleetOptions) *cobra.Command {
@@ -241,9 +241,9 @@ func fleetRevokeCommand(o *fleetOptions) *cobra.Command {
 		Use: "revoke DEVICE", ValidArgsFunction: o.completeDevices, Args: cobra.ExactArgs(1),
 		Short: "end the membership of a device at all servers",
 		Long: `End the membership of a device: name, ID or key. All servers that reach the engine end its
-connections within a second. The command waits until each running server has confirmed
-that. It fails if one has not: that server may serve the device until it reaches the
-engine, or until its --cache-life ends.
+connections within a second. The command waits until each server on the list has confirmed
+that. It fails if one has not: a silent server that still runs may serve the device until
+it reaches the engine, or until its --cache-life ends.
 
 A new invitation lets the device join again.`,
 		Example: "  mpbond fleet revoke anna-laptop",
@@ -265,17 +265,18 @@ A new invitation lets the device join again.`,
 				}
 				if len(behind) > 0 {
 					return fault.New(fault.Timeout, fmt.Errorf("%s is revoked, but %s has not confirmed it", d.Name,
-						strings.Join(behind, ", ")), "look whether that server runs and reaches the engine: mpbond fleet status")
+						strings.Join(behind, ", ")), "if it runs it may serve the device until its cache is too old: see mpbond fleet status; "+
+						"take a server that is gone off the list: mpbond fleet remove")
 				}
 				if !o.asJSON {
-					cmd.PrintErrf("%s is revoked at all running servers\n", d.Name)
+					cmd.PrintErrf("%s is revoked at all servers\n", d.Name)
 				}
 				return nil
 			})
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 15*time.Second,
-		"wait for this `TIME` until all running servers have confirmed")
+		"wait for this `TIME` until all servers have confirmed")
 	return cmd
 }
 

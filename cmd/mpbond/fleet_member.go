@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -19,7 +20,8 @@ import (
 	"mpbond/api"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
-	"mpbond/base/unit"
+	"mpbond/base/text"
+	"mpbond/base/userfile"
 	mydevice "mpbond/control/device"
 	"mpbond/control/fleet"
 	"mpbond/control/fleet/filestore"
@@ -87,7 +89,8 @@ func (r *role) openFleetMember(ctx context.Context, cfg server.Config, key *iden
 	f := engineFlags{Engine: cfg.Fleet, Creds: cfg.Creds, CA: cfg.FleetCA}
 	name := fleetName(cfg)
 	if m.store, err = openFleetStore(ctx, f, "mpbond server "+name); err != nil {
-		if !fault.Is(err, fault.Unreachable) {
+		hasCache := userfile.Exists(cache) && !fault.Is(err, fault.Usage) && !fault.Is(err, fault.Config)
+		if !fault.Is(err, fault.Unreachable) && !hasCache {
 			return nil, err
 		}
 		slog.Warn("the fleet's engine does not answer: known devices are served meanwhile", "err", err, "hint",
@@ -118,8 +121,8 @@ func (r *role) openFleetMember(ctx context.Context, cfg server.Config, key *iden
 	return m, nil
 }
 
-// serve connects the membership with a server. It must be called before the server runs.
-func (m *fleetMember) serve(s *server.Server) {
+// attachServer connects the membership with a server. It must be called before the server runs.
+func (m *fleetMember) attachServer(s *server.Server) {
 	s.Fleet = m
 	m.load.server = s
 	m.SetChanged(s.TrustChanged)
@@ -139,10 +142,9 @@ func toDeviceUsage(list []mydevice.PeerVolume) (out []fleet.DeviceUsage) {
 type loadMeter struct {
 	server *server.Server
 
-	mu    sync.Mutex
-	last  time.Time
-	cpu   time.Duration // of the process until last
-	bytes unit.Bytes    // of all bonds until last
+	mu   sync.Mutex
+	last time.Time
+	cpu  time.Duration // of the process until last
 }
 
 // measure returns the load since the last call.
@@ -152,7 +154,6 @@ func (l *loadMeter) measure() (load fleet.Load) {
 	if l.server == nil {
 		return load
 	}
-	total := unit.Bytes(0)
 	for _, b := range l.server.Status(false) {
 		load.Bonds++
 		load.Streams += b.Streams
@@ -164,7 +165,7 @@ func (l *loadMeter) measure() (load fleet.Load) {
 	if d := now.Sub(l.last); d > 0 && l.cpu > 0 {
 		load.CPU = min(float64(cpu-l.cpu)/float64(d)/float64(runtime.NumCPU()), 1)
 	}
-	l.last, l.cpu, l.bytes, load.Memory = now, cpu, total, memoryInUse()
+	l.last, l.cpu, load.Memory = now, cpu, memoryInUse()
 	return load
 }
 
@@ -210,6 +211,35 @@ func addServerState(s *api.FleetServer, st fleet.ServerState) {
 	s.RateBps, s.CPU, s.MemoryBytes = st.Load.Rate, st.Load.CPU, st.Load.Memory
 }
 
+// printFleetStatus prints what a server or primary knows of its fleet.
+func printFleetStatus(w io.Writer, f api.Fleet) {
+	running, listed := 0, 0
+	for _, s := range f.Servers {
+		if s.Listed {
+			listed++
+		}
+		if s.Running != nil && *s.Running {
+			running++
+		}
+	}
+	what := fmt.Sprintf("%d servers, this device uses %s", listed, text.Printable(f.Server))
+	if f.Engine != "" {
+		age := "nothing is known of its devices yet"
+		if f.AgeSeconds >= 0 {
+			age = fmt.Sprintf("%d devices, known as of %v ago", f.Devices,
+				time.Duration(f.AgeSeconds*float64(time.Second)).Round(time.Second))
+		}
+		what = fmt.Sprintf("this server is %s, %d run and %d are listed; %s", text.Printable(f.Server), running, listed, age)
+		if f.Draining {
+			what += "; this server drains"
+		}
+	}
+	fmt.Fprintf(w, "fleet %s: %s\n", cmp.Or(text.Printable(f.Name), "(unknown)"), what)
+	if f.Problem != "" {
+		fmt.Fprintln(w, "fleet:", text.Printable(f.Problem))
+	}
+}
+
 // memberRole is a server with its membership of a fleet.
 type memberRole struct {
 	*server.Server
@@ -238,7 +268,7 @@ func addServerFleetFlags(cmd *cobra.Command, flags *server.Config, life, drain *
 	cmd.Flags().StringVar(&flags.Region, "region", "", "be in this `REGION` of the fleet, like eu-west")
 	cmd.Flags().StringVar(&flags.Name, "name", "", "have this `NAME` in the fleet; empty: the host name")
 	cmd.Flags().DurationVar(life, "cache-life", fleet.DefaultCacheLife,
-		"serve known devices for this `TIME` without the engine, which may have a revocation")
+		"serve known devices for this `TIME` while the engine does not answer; a device revoked meanwhile is served so long")
 	cmd.Flags().DurationVar(drain, "drain", server.DefaultDrain, "end the remaining connections this `TIME` after the "+
 		"fleet's operator orders the server to drain")
 }
@@ -253,6 +283,17 @@ func loadJoinedFleet(trust *identity.Trust) (*fleet.Joined, error) {
 		return nil, err
 	}
 	return fleet.LoadJoined(path, trust)
+}
+
+// checkFleet checks a fleet that a server offers: see pairing.Self.CheckFleet.
+func checkFleet(trust *identity.Trust) func(identity.PublicKey, []byte) error {
+	return func(key identity.PublicKey, offer []byte) error {
+		path, err := fleetFile()
+		if err != nil {
+			return err
+		}
+		return fleet.CheckJoin(path, trust, key, offer)
+	}
 }
 
 // joinFleet stores a fleet that a paired server offers: see pairing.Self.JoinFleet.

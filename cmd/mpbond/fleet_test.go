@@ -165,7 +165,7 @@ func TestFleetCommands(t *testing.T) {
 		t.Errorf("devices %s", out)
 	}
 	_, _, errs := runProgram(t, "fleet", "revoke", second.ID().String())
-	if !strings.Contains(errs, "revoked at all running servers") {
+	if !strings.Contains(errs, "revoked at all servers") {
 		t.Errorf("revoke printed %s", errs)
 	}
 	if _, ok := w.member.Lookup(second.Public()); ok {

@@ -64,7 +64,7 @@ the end, in the order of the codes.`,
 				return err
 			}
 			self := pairing.Self{Key: key, Trust: trust, About: func() wire.PairIdentity { return about },
-				JoinFleet: joinFleet(trust)}
+				CheckFleet: checkFleet(trust), JoinFleet: joinFleet(trust)}
 			result := newPairing(time.Now(), len(codes))
 			var reportMu sync.Mutex // guards result
 			line := cli.NewSteps(cli.IfElse(asJSON, io.Discard, cmd.ErrOrStderr()))

@@ -35,7 +35,7 @@ func (r *role) enablePairing(key *identity.Key, about wire.PairIdentity) {
 // pairingIdentity returns the identity of this device for pairing.
 func (r *role) pairingIdentity(key *identity.Key, about wire.PairIdentity) pairing.Self {
 	return pairing.Self{Key: key, Trust: r.trust, About: func() wire.PairIdentity { return about },
-		JoinFleet: joinFleet(r.trust)}
+		CheckFleet: checkFleet(r.trust), JoinFleet: joinFleet(r.trust)}
 }
 
 // servePairing accepts requests until ctx ends, which also ends a running one.

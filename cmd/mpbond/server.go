@@ -42,7 +42,7 @@ only the primary and this server can read. It refuses destinations in private ne
 unless --allow permits them.
 
 With --fleet it is one of several servers for the same devices (docs/howto/fleet.md): the
-fleet's operator invites devices, and codes of this server alone do not exist.`,
+fleet's operator invites devices, and this server prints no codes of its own.`,
 		Example: `  mpbond server --public vps.example.org
   mpbond server --public vps.example.org --listen :8443
   mpbond server --allow 192.168.7.0/24
@@ -106,7 +106,7 @@ fleet's operator invites devices, and codes of this server alone do not exist.`,
 			s.SetPairing(i.acceptor.ServeConn)
 			start, running := time.Now(), runningRole(s)
 			if member != nil {
-				member.serve(s)
+				member.attachServer(s)
 				i.acceptor.Fleet, running = member, memberRole{s, member}
 				r.invites = nil // the fleet's operator invites
 			}

@@ -194,6 +194,9 @@ func printStatus(w io.Writer, s api.Status) {
 			fmt.Fprintln(w, "the present file is invalid and not in force:", text.Printable(p.Error))
 		}
 	}
+	if f := s.Fleet; f != nil {
+		printFleetStatus(w, *f)
+	}
 	if h := s.Helper; h != nil {
 		printHelper(w, *h, s.Onload != nil)
 	}

@@ -51,10 +51,17 @@ func (p *peerVolumes) addBytes(of policy.UsageRecord, down, up unit.Bytes) {
 }
 
 // ChangedPeers counts all connections and returns what those of a purpose have carried with each peer whose counts
-// have changed since the last call; at the first call with all peers. A nil Usage has none.
+// have changed since the last call; at the first call with all peers. It returns none before the file of counts is
+// read. A nil Usage has none.
 func (u *Usage) ChangedPeers(p policy.Purpose) (list []PeerVolume) {
 	if u == nil {
 		return nil
+	}
+	u.file.Lock()
+	isLoaded := u.path == "" || u.journal != nil
+	u.file.Unlock()
+	if !isLoaded {
+		return nil // what the file has would count as new
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

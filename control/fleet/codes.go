@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"mpbond/base/fault"
@@ -35,11 +34,15 @@ var (
 		"something has changed the fleet's records: see the log of the server")
 )
 
-// noEngineError returns the error for pairings while the engine does not answer.
-func noEngineError(err error) error {
-	return fault.New(fault.Unreachable,
-		fmt.Errorf("the fleet cannot add devices now, since its engine does not answer: %w",
-			err), "try again later; devices that are paired go on")
+// errNoEngine is the error for pairings while the engine does not answer. Strangers see it, so it names no address.
+var errNoEngine = fault.New(fault.Unreachable,
+	errors.New("the fleet cannot add devices now, since its engine does not answer"),
+	"try again later; devices that are paired go on")
+
+// noEngineError logs why the engine could not be asked, and returns errNoEngine.
+func (m *Member) noEngineError(err error) error {
+	m.log.Warn("a device could not be paired", "err", err, "hint", fault.HintOf(err))
+	return errNoEngine
 }
 
 // readCode returns the record of an unused code, or of one that this device has used.
@@ -54,7 +57,7 @@ func (m *Member) readCode(ctx context.Context, code string, device identity.Publ
 	case errors.Is(err, ErrNoRecord):
 		return r, c, inv, errUsedCode
 	case err != nil:
-		return r, c, inv, noEngineError(err)
+		return r, c, inv, m.noEngineError(err)
 	}
 	if json.Unmarshal(r.Value, &c) != nil || c.Invitation.open(m.directory.fleetKey(), &inv) != nil ||
 		inv.Code != code {
@@ -80,7 +83,7 @@ func (m *Member) Registration(ctx context.Context, code string) (pairing.Registr
 	case errors.Is(err, ErrNoRecord):
 		return pairing.Registration{}, errUsedCode
 	case err != nil:
-		return pairing.Registration{}, noEngineError(err)
+		return pairing.Registration{}, m.noEngineError(err)
 	}
 	var c openCode
 	if err := json.Unmarshal(r.Value, &c); err != nil {
@@ -122,15 +125,19 @@ func (m *Member) Enroll(ctx context.Context, code string, e pairing.Enrollee) (n
 		if r.Revision, err = m.store.Update(ctx, Codes, r); errors.Is(err, ErrConflict) {
 			return "", errUsedCode
 		} else if err != nil {
-			return "", noEngineError(err)
+			return "", m.noEngineError(err)
 		}
 	} else {
 		d = *c.UsedBy
 	}
 	if err := m.addDevice(ctx, d); err != nil {
-		return "", noEngineError(err)
+		return "", m.noEngineError(err)
 	}
-	_ = m.store.Delete(ctx, Codes, code, r.Revision) // else its invitation expires
+	if _, ok := m.directory.lookup(e.Key); !ok { // a revocation by a clock that was ahead is newer than the invitation
+		return "", fault.New(fault.UnknownDevice, errors.New("the fleet has revoked this device"),
+			"the fleet's operator checks the clock, and invites it again")
+	}
+	_ = m.store.Delete(ctx, Codes, code, r.Revision) // if this fails, the record stays and serves nobody
 	m.report(Event{Kind: "paired", Device: e.Key.ID().String(), Name: d.Name})
 	return d.Name, nil
 }
@@ -158,6 +165,7 @@ func (m *Member) addDevice(ctx context.Context, d deviceRecord) error {
 		if err != nil {
 			return err
 		}
+		r.Revision = 0 // not delivered by the watch
 		m.apply(Change{Record: r})
 		return nil
 	}

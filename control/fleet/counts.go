@@ -148,8 +148,9 @@ func (u *usageCounts) write(ctx context.Context, d DeviceUsage, now time.Time) e
 	return nil
 }
 
-// rebase returns the bases with which the totals go on from those of last, when the file had start at the
-// beginning of the process. A file with less than what was written has lost the difference.
+// rebase returns the offsets between the server's file and the totals on the engine, when the file had start at the
+// beginning of the process. If the file has less than was written, by a crash or since it is lost, the offset grows by
+// the difference: totals never fall. Written 100, file now 30: the base becomes 70.
 func rebase(last usageRecord, start DeviceUsage) (base, month Volume) {
 	base, month = last.Base, last.MonthBase
 	if start.All.total() < last.All.minus(last.Base).total() {
@@ -247,10 +248,7 @@ func (m *Member) runUsage(ctx context.Context) {
 
 // checkQuotas notices devices that have used up their quota, or have one again.
 func (m *Member) checkQuotas(ctx context.Context, list []DeviceUsage, exceeded map[string]bool) {
-	_, servers, err := m.directory.currentList()
-	if err != nil {
-		return
-	}
+	_, servers, _ := m.directory.currentList() // without one, this server's own counts decide
 	for _, u := range list {
 		d, ok := m.directory.byID(u.Device)
 		if !ok || d.Quota == 0 {
@@ -259,9 +257,9 @@ func (m *Member) checkQuotas(ctx context.Context, list []DeviceUsage, exceeded m
 		if err := m.counts.readOthers(ctx, u.Device, servers.Servers); err != nil {
 			continue // the last answer counts
 		}
-		if is := m.counts.monthOf(d.Key.ID()) >= d.Quota; is != exceeded[u.Device] {
-			exceeded[u.Device] = is
-			if is {
+		if isExceeded := m.counts.monthOf(d.Key.ID()) >= d.Quota; isExceeded != exceeded[u.Device] {
+			exceeded[u.Device] = isExceeded
+			if isExceeded {
 				m.log.Info("a device has used up its quota of this month", "device", d.Name, "quota", d.Quota)
 				m.report(Event{Kind: "quota", Device: u.Device, Name: d.Name})
 			}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -25,12 +26,19 @@ type directory struct {
 	key     identity.PublicKey // the fleet's; zero: not known yet
 	devices map[identity.PublicKey]Device
 	ids     map[string]identity.PublicKey // by ID
+	codes   map[string]identity.PublicKey // which device has used a code
+	// gone holds, for each device whose record was deleted, when the operator had made the newest decision about
+	// it: an older record does not bring it back.
+	gone    map[identity.PublicKey]time.Time
+	order   Signed // the newest order to this server; empty: none
 	list    Signed
-	applied uint64    // revision of the newest record applied
+	applied uint64    // revision of the newest record that the present watch has delivered
 	readAt  time.Time // everything that the engine had then has been applied; zero: never
 	journal *store.Journal
 	problem error // why the file is not up to date; nil: it is
 	savedAt time.Time
+	// rewritten is when the whole file was last written, or could not be.
+	rewritten time.Time
 }
 
 // directoryLine is a line of the file. One of the fields is set.
@@ -38,6 +46,7 @@ type directoryLine struct {
 	Key    *identity.PublicKey `json:"key,omitempty"`
 	Device *knownDevice        `json:"device,omitempty"`
 	List   *Signed             `json:"list,omitempty"`
+	Order  *Signed             `json:"order,omitempty"`
 	ReadAt *time.Time          `json:"read_at,omitempty"`
 }
 
@@ -55,7 +64,8 @@ const saveInterval = 10 * time.Second
 // openDirectory reads the directory in a file, which need not exist. damage is that of store.Open.
 func openDirectory(path string, life time.Duration) (d *directory, damage, err error) {
 	d = &directory{life: life, now: time.Now, devices: map[identity.PublicKey]Device{},
-		ids: map[string]identity.PublicKey{}}
+		ids: map[string]identity.PublicKey{}, codes: map[string]identity.PublicKey{},
+		gone: map[identity.PublicKey]time.Time{}}
 	if path == "" {
 		return d, nil, nil
 	}
@@ -69,14 +79,18 @@ func openDirectory(path string, life time.Duration) (d *directory, damage, err e
 			d.key = *l.Key
 		case l.List != nil:
 			d.list = *l.List
+		case l.Order != nil:
+			d.order = *l.Order
 		case l.ReadAt != nil:
-			d.readAt = *l.ReadAt
+			if d.readAt = *l.ReadAt; d.readAt.After(time.Now()) { // the clock was wrong
+				d.readAt = time.Time{}
+			}
 		case l.Device != nil && l.Device.IsGone:
-			d.forget(l.Device.Key)
+			d.remove(l.Device.Key, l.Device.Ruled)
 		case l.Device != nil:
 			k := *l.Device
 			k.Device.ruled, k.Device.invited = k.Ruled, k.Invited
-			d.keep(k.Device)
+			d.store(k.Device)
 		default:
 			return errors.New("an empty line")
 		}
@@ -118,6 +132,13 @@ func (d *directory) fleetKey() identity.PublicKey {
 	return d.key
 }
 
+// beginWatch says that a new watch of the devices begins.
+func (d *directory) beginWatch() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.applied = 0
+}
+
 // applyDevice applies a record of a device, and reports whether something has changed. A record that
 // rests on an older decision than what is known, or does not prove itself, changes nothing: err says so.
 func (d *directory) applyDevice(c Change) (changed bool, err error) {
@@ -130,36 +151,46 @@ func (d *directory) applyDevice(c Change) (changed bool, err error) {
 	}
 	known, isKnown := d.devices[key]
 	if c.IsGone {
-		if !isKnown {
-			return false, nil
+		if isKnown {
+			d.removeAndSave(known)
 		}
-		d.forget(key)
-		d.save(directoryLine{Device: &knownDevice{Device: Device{Key: key}, IsGone: true}})
-		return true, nil
+		return isKnown, nil
 	}
 	dev, err := d.parseDevice(key, c.Value)
-	switch {
-	case err != nil:
+	if err != nil {
 		return false, fmt.Errorf("device %v: %w", key.ID(), err)
-	case isKnown && !dev.isNewerThan(known):
-		return false, fault.New(fault.Integrity, fmt.Errorf("device %v: an older decision has replaced a newer one",
-			key.ID()),
+	}
+	if isKnown && !dev.isNewerThan(known) || dev.decided().Before(d.gone[key]) {
+		return false, fault.New(fault.Integrity, fmt.Errorf("device %v: an older decision has replaced a newer one", key.ID()),
 			"something with access to the engine has restored an old record; the newer decision stays in force here")
 	}
-	d.keep(dev)
+	if isKnown && reflect.DeepEqual(dev, known) {
+		return false, nil
+	}
+	d.store(dev)
 	d.save(directoryLine{Device: &knownDevice{Device: dev, Ruled: dev.ruled, Invited: dev.invited}})
 	return true, nil
 }
 
-// keep and forget change the set of devices. mu must be held.
-func (d *directory) keep(dev Device) {
+// store adds or replaces a device. mu must be held.
+func (d *directory) store(dev Device) {
 	d.devices[dev.Key] = dev
 	d.ids[dev.Key.ID().String()] = dev.Key
+	d.codes[dev.Code] = dev.Key
+	delete(d.gone, dev.Key)
 }
 
-func (d *directory) forget(key identity.PublicKey) {
+// remove removes a device about which the operator decided last at a time. mu must be held.
+func (d *directory) remove(key identity.PublicKey, decided time.Time) {
 	delete(d.devices, key)
 	delete(d.ids, key.ID().String())
+	d.gone[key] = decided
+}
+
+// removeAndSave removes a device, also from the file. mu must be held.
+func (d *directory) removeAndSave(dev Device) {
+	d.remove(dev.Key, dev.decided())
+	d.save(directoryLine{Device: &knownDevice{Device: Device{Key: dev.Key}, Ruled: dev.decided(), IsGone: true}})
 }
 
 // parseDevice checks the record of a device. mu must be held.
@@ -171,7 +202,11 @@ func (d *directory) parseDevice(key identity.PublicKey, value []byte) (Device, e
 	if r.Key != key {
 		return Device{}, fault.New(fault.Integrity, errors.New("the record is about another device"), "")
 	}
-	return openDevice(d.key, r)
+	dev, err := openDevice(d.key, r)
+	if by, isUsed := d.codes[dev.Code]; err == nil && isUsed && by != key {
+		err = fault.New(fault.Integrity, errors.New("its code has let another device in"), "")
+	}
+	return dev, err
 }
 
 // applyList applies a list of servers. A list that is not signed, has expired or is older than the known
@@ -189,7 +224,8 @@ func (d *directory) applyList(value []byte) error {
 	}
 	var known ServerList
 	if d.list.open(d.key, &known) == nil && known.Number > l.Number {
-		return fault.New(fault.Integrity, fmt.Errorf("list %d has replaced list %d", l.Number, known.Number), "")
+		return fault.New(fault.Integrity, fmt.Errorf("list %d has replaced list %d", l.Number, known.Number),
+			"the engine was restored from an older copy: the fleet's operator runs `mpbond fleet renew`")
 	}
 	d.list = s
 	d.save(directoryLine{List: &s})
@@ -242,7 +278,7 @@ func (d *directory) lookup(key identity.PublicKey) (Device, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	dev, ok := d.devices[key]
-	if _, isFresh := d.ageLocked(); !ok || !isFresh || dev.Revoked {
+	if !ok || dev.Revoked {
 		return Device{}, false
 	}
 	return dev, true
@@ -263,18 +299,51 @@ func (d *directory) countDevices() (n int, applied uint64) {
 	return len(d.devices), d.applied
 }
 
-// keepOnly forgets the devices that are not in a set: they were deleted while the engine was lost.
+// keepOnly removes the devices that are not in a set: they were deleted while the engine was lost.
 func (d *directory) keepOnly(seen map[identity.PublicKey]bool) (changed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for key := range d.devices {
+	for key, dev := range d.devices {
 		if !seen[key] {
-			d.forget(key)
-			d.save(directoryLine{Device: &knownDevice{Device: Device{Key: key}, IsGone: true}})
+			d.removeAndSave(dev)
 			changed = true
 		}
 	}
 	return changed
+}
+
+// applyOrder applies an order to this server. One that is not signed, or older than the known one, changes nothing.
+func (d *directory) applyOrder(value []byte, server string) error {
+	var s Signed
+	var o Order
+	if err := json.Unmarshal(value, &s); err != nil {
+		return fault.New(fault.Integrity, err, "")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := s.open(d.key, &o); err != nil {
+		return err
+	}
+	var known Order
+	if d.order.open(d.key, &known) == nil && o.At.Before(known.At) {
+		return fault.New(fault.Integrity, errors.New("an older order has replaced a newer one"), "")
+	}
+	if o.Server != server {
+		return fault.New(fault.Integrity, errors.New("the order is for another server"), "")
+	}
+	d.order = s
+	d.save(directoryLine{Order: &s})
+	return nil
+}
+
+// currentOrder returns the newest order, the zero order if there is none.
+func (d *directory) currentOrder() (o Order) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.order.open(d.key, &o) != nil {
+		return Order{}
+	}
+	return o
 }
 
 // save appends a line to the file, or writes the whole file if it has grown long or an earlier line is
@@ -287,12 +356,26 @@ func (d *directory) save(l directoryLine) {
 		d.problem = d.journal.Append(l)
 		return
 	}
+	if now := time.Now(); d.problem == nil || now.Sub(d.rewritten) >= saveInterval { // a full disk stays full
+		d.rewritten = now
+		d.rewrite()
+	}
+}
+
+// rewrite writes the whole file. mu must be held.
+func (d *directory) rewrite() {
 	lines := []any{directoryLine{Key: &d.key}}
 	if len(d.list.Body) > 0 {
 		lines = append(lines, directoryLine{List: &d.list})
 	}
 	for _, dev := range d.devices {
 		lines = append(lines, directoryLine{Device: &knownDevice{Device: dev, Ruled: dev.ruled, Invited: dev.invited}})
+	}
+	for key, decided := range d.gone {
+		lines = append(lines, directoryLine{Device: &knownDevice{Device: Device{Key: key}, Ruled: decided, IsGone: true}})
+	}
+	if len(d.order.Body) > 0 {
+		lines = append(lines, directoryLine{Order: &d.order})
 	}
 	if !d.readAt.IsZero() {
 		lines = append(lines, directoryLine{ReadAt: &d.readAt})

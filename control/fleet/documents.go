@@ -137,7 +137,7 @@ type Invitation struct {
 // Terms say what the fleet grants a device.
 type Terms struct {
 	Groups []string   `json:"groups,omitempty"`
-	Quota  unit.Bytes `json:"quota,omitempty"` // of a calendar month (UTC), both directions; 0: none
+	Quota  unit.Bytes `json:"quota,omitempty"` // of a calendar month of the servers' clocks, both directions; 0: none
 }
 
 func (Invitation) kind() string { return "invitation" }
@@ -169,6 +169,7 @@ type deviceRecord struct {
 type Device struct {
 	Key      identity.PublicKey
 	Name     string
+	Code     string // ID of the code that it has used
 	Enrolled time.Time
 	Server   string // that paired it
 	Terms
@@ -190,7 +191,10 @@ func openDevice(fleet identity.PublicKey, r deviceRecord) (Device, error) {
 	if err := identity.CheckName(r.Name); err != nil {
 		return Device{}, fault.New(fault.Integrity, err, "")
 	}
-	d := Device{Key: r.Key, Name: r.Name, Enrolled: r.Enrolled, Server: r.Server, Terms: inv.Terms, invited: inv.Issued}
+	if inv.Name != "" && inv.Name != r.Name {
+		return Device{}, fault.New(fault.Integrity, errors.New("the device has another name than its invitation"), "")
+	}
+	d := Device{Key: r.Key, Name: r.Name, Code: inv.Code, Enrolled: r.Enrolled, Server: r.Server, Terms: inv.Terms, invited: inv.Issued}
 	if r.Ruling == nil {
 		return d, nil
 	}

@@ -218,7 +218,9 @@ func (w *world) invite(t fleet.InviteTerms) pairing.Code {
 }
 
 // known reports whether a member serves a device.
-func known(m *member, d device) bool { return m.Allowed(identity.RolePrimary)(d.Public()) }
+func known(m *member, d device) bool {
+	return m.Allowed(identity.RolePrimary)(d.Public()) && !m.IsStale()
+}
 
 func (w *world) awaitKnown(m *member, d device, want bool) {
 	w.Helper()
@@ -315,6 +317,7 @@ func (f failCreate) Create(ctx context.Context, b fleet.Bucket, key string, v []
 // lets the device join again.
 func TestRevoke(t *testing.T) {
 	w := newWorld(t)
+	w.must(w.RemoveServer(t.Context(), "eu2")) // a silent server would not confirm
 	a, b := w.join("eu1", nil), w.join("us1", nil)
 	w.awaitReady(a)
 	w.awaitReady(b)
@@ -399,6 +402,46 @@ func TestForgeries(t *testing.T) {
 	// the record from before the revocation, restored
 	_, err = w.store.Put(t.Context(), fleet.Devices, record.Key, record.Value)
 	w.must(err)
+	waitForRevision := func(key string) { // a later record, by which all earlier ones were applied
+		t.Helper()
+		next := device{newKey(t)}
+		if _, err := next.enroll(t.Context(), a, w.invite(fleet.InviteTerms{})); err != nil {
+			t.Fatal(err)
+		}
+		waittest.Until(t, key, func() bool { return a.Status().Devices > 0 && known(a, next) })
+	}
+	waitForRevision("the restored record was read")
+	// deleted, and then restored
+	now, err := w.store.Get(t.Context(), fleet.Devices, record.Key)
+	w.must(err)
+	w.must(w.store.Delete(t.Context(), fleet.Devices, record.Key, now.Revision))
+	devices := a.Status().Devices
+	waittest.Until(t, "the deletion was read", func() bool { return a.Status().Devices < devices })
+	_, err = w.store.Put(t.Context(), fleet.Devices, record.Key, record.Value)
+	w.must(err)
+	// a second device by a code that has let one in
+	used := w.invite(fleet.InviteTerms{})
+	if _, err := (device{newKey(t)}).enroll(t.Context(), a, used); err != nil {
+		t.Fatal(err)
+	}
+	second := newKey(t).Public()
+	claim, err := used.SignClaim(second)
+	w.must(err)
+	list, _, err := fleet.ReadDevices(t.Context(), w.store)
+	w.must(err)
+	for _, d := range list {
+		if d.Code == used.ID() {
+			r, err := w.store.Get(t.Context(), fleet.Devices, d.Key.String())
+			w.must(err)
+			var fields map[string]any
+			w.must(json.Unmarshal(r.Value, &fields))
+			fields["key"], fields["claim"] = second.String(), claim[:]
+			forged, err := json.Marshal(fields)
+			w.must(err)
+			_, err = w.store.Put(t.Context(), fleet.Devices, second.String(), forged)
+			w.must(err)
+		}
+	}
 	// a device in the place of another, with the other's invitation
 	thief := device{newKey(t)}
 	var fields map[string]any
@@ -429,6 +472,9 @@ func TestForgeries(t *testing.T) {
 	}
 	if known(a, good) {
 		t.Error("a restored record has undone a revocation")
+	}
+	if a.Allowed(identity.RolePrimary)(second) {
+		t.Error("a code has let a second device in")
 	}
 	if _, damaged, err := fleet.ReadDevices(t.Context(), w.store); damaged != 4 || err != nil {
 		t.Errorf("%d damaged records: %v", damaged, err)

@@ -61,30 +61,40 @@ func LoadJoined(path string, trust *identity.Trust) (*Joined, error) {
 	return j, nil
 }
 
-// Join stores a fleet that offers its list of servers, and their entries in the trust file. A device joins one
-// fleet at most: another one is a fault of kind Exists. It returns the entry of the server with that key.
+// CheckJoin returns why this device cannot join a fleet that offers its list of servers, or nil. A device joins one
+// fleet at most: another one is a fault of kind Exists.
+func CheckJoin(path string, trust *identity.Trust, key identity.PublicKey, offer []byte) error {
+	before, err := LoadJoined(path, trust)
+	if err != nil {
+		return err
+	}
+	if before != nil && before.key != key {
+		return fault.New(fault.Exists, fmt.Errorf("this device belongs to the fleet %q", before.names.Fleet),
+			"leave it first: mpbond fleet leave")
+	}
+	_, l, err := openOffer(key, offer, time.Now())
+	if err == nil && len(l.Servers) == 0 {
+		err = fault.New(fault.Protocol, errors.New("the fleet lists no servers"), "ask the fleet's operator")
+	}
+	return err
+}
+
+// Join stores a fleet that offers its list of servers, and their entries in the trust file, after CheckJoin. It returns
+// the entry of the server with that key.
 func Join(path string, trust *identity.Trust, key identity.PublicKey, offer []byte, server identity.PublicKey) (
 	p identity.Peer, err error) {
-	before, err := LoadJoined(path, trust)
+	if err := CheckJoin(path, trust, key, offer); err != nil {
+		return p, err
+	}
+	j, err := LoadJoined(path, trust)
 	if err != nil {
 		return p, err
 	}
-	if before != nil && before.key != key {
-		return p, fault.New(fault.Exists, fmt.Errorf("this device belongs to the fleet %q", before.names.Fleet),
-			"leave it first: mpbond fleet leave")
-	}
-	j := &Joined{path: path, trust: trust, key: key}
-	if before != nil {
-		j.list, j.names = before.list, before.names
+	if j == nil {
+		j = &Joined{path: path, trust: trust, key: key}
 	}
 	o, _, err := j.Apply(offer, time.Now())
 	if err != nil {
-		return p, err
-	}
-	if len(o.Servers) == 0 {
-		return p, fault.New(fault.Protocol, errors.New("the fleet lists no servers"), "ask the fleet's operator")
-	}
-	if err := j.save(); err != nil {
 		return p, err
 	}
 	p, ok := trust.Lookup(server)
@@ -92,6 +102,16 @@ func Join(path string, trust *identity.Trust, key identity.PublicKey, offer []by
 		p, _ = trust.Lookup(o.Servers[0].Key)
 	}
 	return p, nil
+}
+
+// openOffer decodes an offer and opens its list.
+func openOffer(key identity.PublicKey, offer []byte, now time.Time) (o Offer, l ServerList, err error) {
+	if err := json.Unmarshal(offer, &o); err != nil {
+		return o, l, fault.New(fault.Protocol, fmt.Errorf("offer of the fleet: %w", err),
+			"install the same release of mpbond on all devices")
+	}
+	l, err = OpenList(key, o.List, now)
+	return o, l, err
 }
 
 // OfferedServers are the servers of an offer.
@@ -103,17 +123,12 @@ type OfferedServers struct {
 // Apply applies an offer of a server of the fleet: a newer list replaces the known one, in the trust file too. An
 // offer whose list is not signed or has expired changes nothing. changed reports whether the list is a new one.
 func (j *Joined) Apply(offer []byte, now time.Time) (o OfferedServers, changed bool, err error) {
-	var in Offer
-	if err := json.Unmarshal(offer, &in); err != nil {
-		return o, false, fault.New(fault.Protocol, fmt.Errorf("offer of the fleet: %w", err),
-			"install the same release of mpbond on all devices")
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	l, err := OpenList(j.key, in.List, now)
+	in, l, err := openOffer(j.key, offer, now)
 	if err != nil {
 		return o, false, err
 	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	o = OfferedServers{j.names, in.Hints[:min(len(in.Hints), MaxServers)]}
 	if l.Number <= j.names.Number { // as known, or of a server that has not heard of a newer one
 		return o, false, nil
@@ -127,22 +142,20 @@ func (j *Joined) Apply(offer []byte, now time.Time) (o OfferedServers, changed b
 	for _, s := range l.Servers {
 		peers = append(peers, s.Peer(l.Fleet))
 	}
+	// The file comes first: whoever notices the new trust file reads both.
+	if err := j.save(in.List); err != nil {
+		return o, false, err
+	}
 	if err := j.trust.SetFleet(l.Fleet, peers); err != nil {
 		return o, false, err
 	}
 	j.list, j.names = in.List, l
 	o.ServerList = l
-	return o, true, j.saveLocked()
+	return o, true, nil
 }
 
-func (j *Joined) save() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.saveLocked()
-}
-
-// saveLocked writes the file. mu must be held.
-func (j *Joined) saveLocked() error {
+// save writes the file with a list.
+func (j *Joined) save(list Signed) error {
 	unlock, err := userfile.LockDir(filepath.Dir(j.path))
 	if err != nil {
 		return err
@@ -150,7 +163,7 @@ func (j *Joined) saveLocked() error {
 	defer unlock()
 	f, err := userfile.CreateNew(j.path + ".new")
 	if err == nil {
-		err = userfile.Replace(f, j.path, encode(joinedFile{j.key, j.list}))
+		err = userfile.Replace(f, j.path, encode(joinedFile{j.key, list}))
 	}
 	return fault.New(fault.NotSaved, err, "free disk space, or correct the permissions")
 }

@@ -4,10 +4,11 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,6 +73,8 @@ type Member struct {
 
 	onChange   func() // nil: none
 	isDraining atomic.Bool
+	beats      sentBeats
+	lastChange atomic.Int64  // when the watch of the devices last reported something, Unix time in ns
 	wasFresh   atomic.Bool   // what is known was young enough when it was last checked
 	changed    chan struct{} // of capacity 1
 
@@ -110,9 +113,11 @@ func NewMember(store Store, cfg MemberConfig) (*Member, error) {
 			return nil, err
 		}
 	}
-	return &Member{cfg: cfg, store: store, log: cfg.Log, directory: d, states: newServerStates(),
-		lookups: rate.NewLimiter(20, 100), counts: newUsageCounts(store, cfg.Name), since: time.Now().UTC(),
-		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1)}, nil
+	m := &Member{cfg: cfg, store: store, log: cfg.Log, directory: d, states: newServerStates(),
+		lookups: rate.NewLimiter(200, 500), counts: newUsageCounts(store, cfg.Name), since: time.Now().UTC(),
+		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	m.isDraining.Store(d.currentOrder().Draining)
+	return m, nil
 }
 
 // SetChanged sets the function that is called, from one goroutine, when devices, the list of servers or the order to
@@ -160,22 +165,24 @@ func (m *Member) Run(ctx context.Context) error {
 	return err
 }
 
-// awaitFleet reads the fleet's key from the engine, unless the engine does not answer and the cache has it.
+// awaitFleet reads the fleet's key from the engine. If the cache has it, an engine that does not answer, or has lost the
+// fleet, is no reason to wait.
 func (m *Member) awaitFleet(ctx context.Context) error {
+	isKnown := m.directory.fleetKey() != (identity.PublicKey{})
 	for first := true; ; first = false {
 		key, err := readFleetKey(ctx, m.store)
-		if err == nil {
+		switch {
+		case err == nil:
 			return m.directory.pinKey(key)
-		}
-		if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Integrity) {
-			return err // nobody has made a fleet there
-		}
-		if m.directory.fleetKey() != (identity.PublicKey{}) {
+		case isKnown:
+			m.log.Warn("the fleet's record cannot be read: going on with what is known", "engine", m.store.Describe(),
+				"err", err, "hint", fault.HintOf(err))
 			return nil
+		case fault.Is(err, fault.NotFound) || fault.Is(err, fault.Integrity):
+			return err // nobody has made a fleet there, or its record is damaged
 		}
 		if first {
-			m.log.Warn("waiting for the fleet's engine", "engine", m.store.Describe(), "err", err, "hint",
-				fault.HintOf(err))
+			m.log.Warn("waiting for the fleet's engine", "engine", m.store.Describe(), "err", err, "hint", fault.HintOf(err))
 		}
 		if !sleep(ctx, retryInterval) {
 			return nil
@@ -213,20 +220,23 @@ func (m *Member) watchDevices(ctx context.Context) {
 	}
 }
 
-// checkBeats returns when ctx ends, or when the engine answers although no beat has come back for a while.
+// checkBeats returns when ctx ends, or when the engine answers although nothing has come by the watch for a while.
 func (m *Member) checkBeats(ctx context.Context) {
-	began := time.Now()
+	m.lastChange.Store(time.Now().UnixNano())
 	for sleep(ctx, beatInterval) {
 		age, isFresh := m.directory.age()
 		if m.wasFresh.Swap(isFresh) != isFresh {
 			m.notify() // devices are served no more, or again
 		}
 		isUnknown := !isFresh && age == 0
-		isSilent := (age > silenceLimit || isUnknown) && time.Since(began) > silenceLimit
-		m.noteEngine(isSilent)
-		if !isSilent {
+		if age <= silenceLimit && !isUnknown {
+			m.setEngineLost(false)
 			continue
 		}
+		if time.Since(time.Unix(0, m.lastChange.Load())) <= silenceLimit {
+			continue // all devices are being read
+		}
+		m.setEngineLost(true)
 		asking, cancel := context.WithTimeout(ctx, engineTimeout)
 		_, err := m.store.Get(asking, Devices, beatKey(m.cfg.Name))
 		cancel()
@@ -236,8 +246,8 @@ func (m *Member) checkBeats(ctx context.Context) {
 	}
 }
 
-// noteEngine logs that the engine is lost or back.
-func (m *Member) noteEngine(lost bool) {
+// setEngineLost logs that the engine is lost or back.
+func (m *Member) setEngineLost(lost bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.lost == lost {
@@ -246,16 +256,24 @@ func (m *Member) noteEngine(lost bool) {
 	m.lost = lost
 	if lost {
 		m.log.Warn("the fleet's engine does not answer: known devices are served, new ones cannot be paired",
-			"engine", m.store.Describe(), "until", time.Now().Add(m.cfg.CacheLife).Format(time.RFC3339))
+			"engine", m.store.Describe(), "until", time.Now().Add(m.cfg.CacheLife-m.knownFor()).Format(time.RFC3339))
 		return
 	}
 	m.log.Info("the fleet's engine answers", "engine", m.store.Describe())
 }
 
+// knownFor returns how old what is known of the devices is.
+func (m *Member) knownFor() time.Duration {
+	age, _ := m.directory.age()
+	return age
+}
+
 // readDevices applies the changes of Devices until ctx ends or the watch fails.
 func (m *Member) readDevices(ctx context.Context) error {
 	seen := map[identity.PublicKey]bool{} // nil once all are read
+	m.directory.beginWatch()
 	return m.store.Watch(ctx, Devices, func(c Change) {
+		m.lastChange.Store(time.Now().UnixNano())
 		switch {
 		case c.IsCurrent:
 			if m.directory.keepOnly(seen) {
@@ -263,9 +281,8 @@ func (m *Member) readDevices(ctx context.Context) error {
 			}
 			seen = nil
 		case strings.HasPrefix(c.Key, beatPrefix):
-			var at time.Time
 			// the first beats may be older than the rest that is still to come
-			if seen == nil && c.Key == beatKey(m.cfg.Name) && json.Unmarshal(c.Value, &at) == nil {
+			if at, ok := m.beats.sentAt(string(c.Value)); ok && seen == nil && c.Key == beatKey(m.cfg.Name) {
 				m.directory.markRead(at)
 			}
 		default:
@@ -309,36 +326,21 @@ func (m *Member) applyOrder(c Change) {
 		}
 		m.warnUnlisted()
 	case drainKey(m.cfg.Name):
-		o, err := m.openOrder(c)
-		if err != nil {
+		if c.IsGone {
+			return // an order ends by another one
+		}
+		if err := m.directory.applyOrder(c.Value, m.cfg.Name); err != nil {
 			m.log.Error("order ignored", "err", err, "hint", fault.HintOf(err))
 			return
 		}
-		if m.isDraining.Swap(o.Draining) != o.Draining {
-			m.log.Info("the operator has ordered", "draining", o.Draining)
+		draining := m.directory.currentOrder().Draining
+		if m.isDraining.Swap(draining) != draining {
+			m.log.Info("the operator has ordered", "draining", draining)
 		}
 	default:
 		return
 	}
 	m.notify()
-}
-
-// openOrder returns the order in a record; the zero order if it has ended.
-func (m *Member) openOrder(c Change) (o Order, err error) {
-	if c.IsGone {
-		return o, nil
-	}
-	var s Signed
-	if err := json.Unmarshal(c.Value, &s); err != nil {
-		return o, fault.New(fault.Integrity, err, "")
-	}
-	if err := s.open(m.directory.fleetKey(), &o); err != nil {
-		return o, err
-	}
-	if o.Server != m.cfg.Name {
-		return Order{}, fault.New(fault.Integrity, errors.New("the order is for another server"), "")
-	}
-	return o, nil
 }
 
 // warnUnlisted logs if primaries will not use this server.
@@ -356,6 +358,44 @@ func (m *Member) warnUnlisted() {
 		m.log.Error("the fleet's list has another key for this server, so no primary uses it", "name", m.cfg.Name,
 			"key", m.cfg.Key, "hint", "another machine has this name, or this one has a new key: mpbond fleet add")
 	}
+}
+
+// sentBeats remembers the beats that this process has sent. A beat that others wrote counts for nothing. Safe for
+// concurrent use.
+type sentBeats struct {
+	mu   sync.Mutex
+	list []sentBeat // the newest last
+}
+
+type sentBeat struct {
+	value string
+	at    time.Time
+}
+
+// maxSentBeats bounds the beats that are remembered: those of some minutes.
+const maxSentBeats = 100
+
+// send returns the value of a new beat.
+func (b *sentBeats) send(now time.Time) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.list) == maxSentBeats {
+		b.list = b.list[1:]
+	}
+	value := rand.Text()
+	b.list = append(b.list, sentBeat{value, now})
+	return value
+}
+
+// sentAt returns when a beat was sent.
+func (b *sentBeats) sentAt(value string) (at time.Time, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.IndexFunc(b.list, func(s sentBeat) bool { return s.value == value })
+	if i < 0 {
+		return at, false
+	}
+	return b.list[i].at, true
 }
 
 const beatPrefix = "beat."
@@ -390,7 +430,7 @@ func (m *Member) beat(ctx context.Context, st ServerState) {
 	}
 	_, err := m.store.Put(ctx, Servers, m.cfg.Name, encode(st))
 	if err == nil {
-		_, err = m.store.Put(ctx, Devices, beatKey(m.cfg.Name), encode(st.At))
+		_, err = m.store.Put(ctx, Devices, beatKey(m.cfg.Name), []byte(m.beats.send(time.Now())))
 	}
 	if err != nil {
 		m.log.Debug("the fleet's engine did not take a report", "err", err)
@@ -426,6 +466,12 @@ func (m *Member) Allowed(r identity.Role) func(identity.PublicKey) bool {
 		_, ok := m.directory.lookup(key)
 		return ok && r == identity.RolePrimary
 	}
+}
+
+// IsStale reports whether what is known of the devices is too old: then none may be served.
+func (m *Member) IsStale() bool {
+	_, isFresh := m.directory.age()
+	return !isFresh
 }
 
 // Paused reports whether the operator has paused a device, or it has used up its quota.

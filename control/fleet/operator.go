@@ -14,6 +14,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/link/pairing"
+	"mpbond/link/wire"
 )
 
 // ListLife is how long a signed list of servers is valid.
@@ -44,7 +45,11 @@ func readFleet(ctx context.Context, s Store) (f fleetRecord, err error) {
 	case err != nil:
 		return f, err
 	}
-	if err := json.Unmarshal(r.Value, &f); err != nil {
+	err = json.Unmarshal(r.Value, &f)
+	if err == nil && f.Key == (identity.PublicKey{}) {
+		err = errors.New("it has no key")
+	}
+	if err != nil {
 		return f, fault.New(fault.Integrity, fmt.Errorf("the record of the fleet is damaged: %w", err),
 			"the fleet's operator writes it again: mpbond fleet init NAME")
 	}
@@ -88,7 +93,7 @@ func (o *Operator) check(ctx context.Context) error {
 	if err == nil && f.Key != o.key.Public() {
 		err = fault.New(fault.WrongKey,
 			fmt.Errorf("the engine holds the fleet %q with the key %v, and this operator's is %v",
-				f.Name, f.Key.ID(), o.key.ID()), "check --fleet and --key")
+				f.Name, f.Key.ID(), o.key.ID()), "check --fleet and --key-file")
 	}
 	return err
 }
@@ -106,20 +111,23 @@ func (o *Operator) editList(ctx context.Context, edit func(*ServerList) error) e
 			var s Signed
 			if err := json.Unmarshal(r.Value, &s); err != nil || s.open(o.key.Public(), &l) != nil {
 				return fault.New(fault.Integrity, errors.New("the list of servers on the engine is not this fleet's"),
-					"delete the record list of the bucket orders, and add all servers again")
+					"delete it (`nats kv del mpbond-orders list`, or the file orders/list), and add all servers again")
 			}
 		}
 		if err := edit(&l); err != nil {
 			return err
 		}
-		l.Number++
 		l.Issued = time.Now().UTC().Truncate(time.Second)
+		l.Number = max(l.Number+1, uint64(time.Now().UnixMilli())) // above all earlier ones, on a new engine too
 		l.Expires = l.Issued.Add(ListLife)
 		if l.Servers == nil {
 			l.Servers = []Server{}
 		}
 		if err := l.validate(); err != nil {
 			return fault.New(fault.Usage, err, "")
+		}
+		if n := 2 * len(encode(l)); n > wire.MaxOffer { // in base64, with what is said of each server
+			return fault.New(fault.Limit, fmt.Errorf("the list of servers is too long: %d bytes", n), "use shorter host names")
 		}
 		signed, err := sign(o.key, l)
 		if err != nil {
@@ -296,7 +304,7 @@ func (o *Operator) Rule(ctx context.Context, key identity.PublicKey, edit func(*
 		}
 		if err != nil {
 			return d, 0, fault.New(fault.Integrity, fmt.Errorf("record of device %v: %w", key.ID(), err),
-				"no server accepts it; delete it from the bucket devices")
+				"no server accepts it: delete it by `nats kv del mpbond-devices KEY`, or the file devices/KEY")
 		}
 		now := time.Now().UTC()
 		if !now.After(d.decided()) { // another operator's clock is ahead
@@ -325,8 +333,9 @@ func (o *Operator) Rule(ctx context.Context, key identity.PublicKey, edit func(*
 	}
 }
 
-// Revoke ends a device's membership. It returns when all running servers have applied it, or with those that
-// have not done so when wait has passed.
+// Revoke ends a device's membership. It returns when all servers that are listed or run have applied it, or with
+// those that have not done so when wait has passed. A server that is silent may run without the engine, and serve the
+// device until its cache is too old.
 func (o *Operator) Revoke(ctx context.Context, key identity.PublicKey, wait time.Duration) (d Device, behind []string,
 	err error) {
 	d, revision, err := o.Rule(ctx, key, func(r *Ruling) { r.Revoked = true })
@@ -338,8 +347,13 @@ func (o *Operator) Revoke(ctx context.Context, key identity.PublicKey, wait time
 	return d, behind, err
 }
 
-// awaitApplied waits until all running servers have applied a revision of Devices. It returns those that have not.
+// awaitApplied waits until all servers that are listed or run have applied a revision of Devices. It returns those
+// that have not.
 func (o *Operator) awaitApplied(ctx context.Context, revision uint64, wait time.Duration) (behind []string, err error) {
+	list, err := o.readAnyList(ctx)
+	if err != nil {
+		return nil, err
+	}
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	states, isCurrent := newServerStates(), false
@@ -347,20 +361,30 @@ func (o *Operator) awaitApplied(ctx context.Context, revision uint64, wait time.
 		if isCurrent = isCurrent || c.IsCurrent; !c.IsCurrent {
 			states.apply(c, time.Now())
 		}
-		behind = nil
-		for _, s := range states.running(time.Now()) {
-			if s.Applied < revision {
-				behind = append(behind, s.Name)
-			}
-		}
-		if isCurrent && len(behind) == 0 {
+		if behind = states.listBehind(list, revision, time.Now()); isCurrent && len(behind) == 0 {
 			cancel()
 		}
 	})
 	if ctx.Err() != nil {
 		return behind, ctx.Err()
 	}
+	if err == nil && !isCurrent {
+		behind = states.listBehind(list, revision, time.Now())
+	}
 	return behind, err
+}
+
+// readAnyList returns the list of servers, also one that has expired.
+func (o *Operator) readAnyList(ctx context.Context) (l ServerList, err error) {
+	r, err := o.store.Get(ctx, Orders, listKey)
+	if err != nil {
+		return l, err
+	}
+	var signed Signed
+	if err := json.Unmarshal(r.Value, &signed); err != nil {
+		return l, fault.New(fault.Integrity, err, "")
+	}
+	return l, signed.open(o.key.Public(), &l)
 }
 
 // Drain orders a server to drain, or to serve again.

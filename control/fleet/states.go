@@ -49,6 +49,23 @@ func (s *serverStates) running(now time.Time) []ServerState {
 	return list
 }
 
+// listBehind returns the servers on a list, or running, that have not reported to have applied a revision.
+func (s *serverStates) listBehind(l ServerList, revision uint64, now time.Time) (behind []string) {
+	applied := map[string]uint64{}
+	for _, one := range l.Servers {
+		applied[one.Name] = 0
+	}
+	for _, st := range s.running(now) {
+		applied[st.Name] = st.Applied
+	}
+	for _, name := range slices.Sorted(maps.Keys(applied)) {
+		if applied[name] < revision {
+			behind = append(behind, name)
+		}
+	}
+	return behind
+}
+
 // hints describes the running servers for primaries.
 func (s *serverStates) hints(now time.Time) []Hint {
 	list := []Hint{}

@@ -103,7 +103,8 @@ type Store interface {
 	Delete(ctx context.Context, b Bucket, key string, revision uint64) error
 	// Watch calls take with all records, then with IsCurrent, then with each change, in order, until ctx
 	// ends, which is no error. It outlives losses of the engine: afterwards it goes on with what has
-	// changed meanwhile. Of several changes of one record it may report the last one only.
+	// changed meanwhile. Of several changes of one record it may report the last one only. It ends with an error
+	// if it cannot tell what has changed, as when the engine has lost its records: begin anew then.
 	Watch(ctx context.Context, b Bucket, take func(Change)) error
 	// AddEvent adds an event.
 	AddEvent(ctx context.Context, e Event) error

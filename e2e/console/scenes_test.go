@@ -281,6 +281,41 @@ func TestAlarms(t *testing.T) {
 	}
 }
 
+// TestFleetCard checks what the console says of the servers of a fleet.
+func TestFleetCard(t *testing.T) {
+	t.Parallel()
+	b := newBrowser(t, nil)
+	w := newTestbed(t)
+	w.Start("server", w.Mpbond, "server", "--listen", porttest.FreeAddress(w), "--api", "127.0.0.1:0")
+	b.openURL(w.consoleURL("server"))
+	b.waitForText(".whoami", "server")
+	server := func(name string, more fields) fields {
+		s := fields{"name": name, "id": "X", "addresses": []string{name + ":7600"}, "listed": true, "running": true}
+		maps.Copy(s, more)
+		return s
+	}
+	status := fields{"fleet": fields{"name": "acme", "server": "eu1", "engine": "nats://n1", "age_seconds": 2, "devices": 7,
+		"waiting": 3, "problem": "the list expired", "servers": []fields{
+			server("eu1", fields{"bonds": 5, "streams": 40, "rate_bps": 5e6, "cpu": 0.5, "memory_bytes": 50 << 20}),
+			server("eu2", fields{"draining": true}), server("us1", fields{"running": false}),
+			server("new", fields{"listed": false})}}}
+	got := runAction(b, chromedp.Evaluate[[]string](`import("/fleet.js").then(({ fleetCard }) => {
+		const card = fleetCard();
+		card.update({});
+		const before = card.hidden;
+		card.update(`+marshalJSON(t, status)+`);
+		return [String(before), String(card.hidden), ...[...card.querySelectorAll("h2, p:not([hidden]), tbody tr")]
+			.map((e) => [...e.querySelectorAll("td, th")].map((c) => c.textContent).join("|") || e.textContent)];
+	})`, chromedp.EvalAwaitPromise))
+	want := []string{"true", "false", "Fleet acme", "the list expired",
+		"This is the server eu1: 7 devices are known, as of 2 s ago. 3 reports wait for the engine.",
+		"eu1||runs|5|40|5 Mbit/s||50 MB|eu1:7600", "eu2||drains|0|0|0 kbit/s||0 B|eu2:7600", "us1||silent||||||us1:7600",
+		"new||not listed|0|0|0 kbit/s||0 B|new:7600"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the card says\n%s\nand not\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 func ifElse(is bool, yes, no string) string {
 	if is {
 		return yes

@@ -202,7 +202,6 @@ func (a *Acceptor) pairWithCaller(ctx context.Context, conn net.Conn) (p identit
 		if err != nil {
 			return p, fault.New(fault.Protocol, err, hintVersion)
 		}
-		_ = conn.SetDeadline(time.Now().Add(identityTimeout))
 		return a.pairByFleetCode(ctx, c, code.String())
 	}
 	t, err := a.verifyCaller(c, tcp.SourceOf(conn.RemoteAddr()), payload)

@@ -9,6 +9,7 @@ import (
 	"crypto/hkdf"
 	"crypto/sha256"
 	"errors"
+	"time"
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
@@ -127,6 +128,7 @@ func (a *Acceptor) pairByFleetCode(ctx context.Context, c *channel, code string)
 		c.sendPairingRefusal(wire.CodeForbidden, "the code is wrong or no longer valid")
 		return p, cmp.Or(err, errWrongCode)
 	}
+	_ = c.tls.SetDeadline(time.Now().Add(identityTimeout))
 	key, offer, err := a.Fleet.Offer()
 	if err != nil {
 		return p, refuse(err)
@@ -185,6 +187,9 @@ func (a *caller) readFleetOffer(c *channel) (*fleetOffer, error) {
 	if a.self.JoinFleet == nil {
 		return nil, fault.New(fault.Unsupported, errors.New("this device cannot join a fleet"),
 			"run `mpbond pair` on a primary")
+	}
+	if err := a.self.CheckFleet(f.Key, f.Offer); err != nil { // before the code is used up
+		return nil, err
 	}
 	claim, err := a.code.SignClaim(a.self.Key.Public())
 	return &fleetOffer{f.Key, f.Offer, claim}, err

@@ -75,6 +75,7 @@ func newFleetServer(t *testing.T) (server *testDevice, f *testFleet, code Code) 
 // joinFleet makes d join the fleet of a server by a code. It returns the offer that d would store.
 func (d *testDevice) joinFleet(server *testDevice, code Code) (offer string, err error) {
 	self := d.Self
+	self.CheckFleet = func(identity.PublicKey, []byte) error { return d.fleetError }
 	self.JoinFleet = func(_ identity.PublicKey, o []byte, _ identity.PublicKey) (identity.Peer, error) {
 		offer = string(o)
 		return identity.Peer{Name: "eu1"}, nil
@@ -113,6 +114,11 @@ func TestFleetCodes(t *testing.T) {
 	if len(f.enrolled) != 0 || server.knownPeers() != "" || laptop.knownPeers() != "" {
 		t.Errorf("enrolled %v by wrong codes", f.enrolled)
 	}
+	laptop.fleetError = fault.New(fault.Integrity, errors.New("the list has expired"), "")
+	if _, err := laptop.joinFleet(server, code); err != laptop.fleetError || len(f.enrolled) != 0 {
+		t.Errorf("a device that cannot join: %v, enrolled %v", err, f.enrolled)
+	}
+	laptop.fleetError = nil
 	offer, err := laptop.joinFleet(server, code)
 	if err != nil || offer != "the offer" {
 		t.Fatalf("%q, %v", offer, err)

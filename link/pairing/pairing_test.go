@@ -31,6 +31,8 @@ type testDevice struct {
 	Self
 	t testing.TB
 	a *Acceptor
+	// fleetError is why it cannot join a fleet.
+	fleetError error
 }
 
 func newTestDevice(t testing.TB, name string, roles wire.PairRoles) *testDevice {
@@ -47,7 +49,7 @@ func newTestDevice(t testing.TB, name string, roles wire.PairRoles) *testDevice 
 	if roles&wire.PairPrimary != 0 {
 		about.Port = 7602
 	}
-	d := &testDevice{Self{Key: key, Trust: trust, About: func() wire.PairIdentity { return about }}, t, nil}
+	d := &testDevice{Self: Self{Key: key, Trust: trust, About: func() wire.PairIdentity { return about }}, t: t}
 	d.a = NewAcceptor(d.Self, slog.New(slog.DiscardHandler))
 	t.Cleanup(d.a.Close)
 	return d

@@ -20,6 +20,8 @@ type Self struct {
 	// About returns this device's identity. It is called for each pairing. Its Servers are filled
 	// in from Trust.
 	About func() wire.PairIdentity
+	// CheckFleet returns why JoinFleet would fail, as far as that is known before. Set it with JoinFleet.
+	CheckFleet func(fleet identity.PublicKey, offer []byte) error
 	// JoinFleet stores a fleet, as Fleet.Offer offers it, and returns the entry of its server that was called. It
 	// is nil on devices that cannot join one.
 	JoinFleet func(fleet identity.PublicKey, offer []byte, server identity.PublicKey) (identity.Peer, error)

@@ -53,7 +53,7 @@ func (sup *subflowSupervisor) superviseDirect(ctx context.Context, iface string)
 		}
 		before, _ := sup.server.currentServer()
 		l, err := sup.openDirect(ctx, iface, device, attempt)
-		if err != nil && sup.fleet.serverFailed(ctx, before.Key, err, false) {
+		if err != nil && sup.fleet.switchServer(ctx, failedAttempt{before.Key, err, iface, false}) {
 			attempt = -1
 			continue
 		}

@@ -19,6 +19,7 @@ import (
 	"mpbond/control/fleet"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
+	"mpbond/node/refusal"
 )
 
 // Tuning of the choice among the servers of a fleet.
@@ -35,7 +36,7 @@ const (
 	avoidTime = 30 * time.Second
 	// unclearFailures is how many failures in a row count that may be those of this device's links.
 	unclearFailures = 2
-	// offerInterval is how often the server is asked for the fleet's servers while streams are open, and
+	// offerInterval is how often the server is asked for the fleet's servers while the bond carries something, and
 	// offerTimeout bounds the answer. minOfferDelay is the least time between two questions.
 	offerInterval, offerTimeout, minOfferDelay = 30 * time.Second, 10 * time.Second, time.Second
 	// drainTime bounds how long streams stay at a server that drains. The server's own limit is usually shorter.
@@ -51,8 +52,9 @@ type fleetGuide struct {
 	bond   *bondHolder
 	demand *demand
 	log    *slog.Logger
-	// measure returns how long a handshake with an address takes; replaced in tests.
-	measure func(ctx context.Context, addr string) (time.Duration, error)
+	// measure returns how long a handshake with an address takes, over an interface or, if that is empty, as the
+	// routes say; replaced in tests.
+	measure func(ctx context.Context, addr, iface string) (time.Duration, error)
 	// listChanged applies a changed trust file.
 	listChanged func()
 	random      func(n int) int // replaced in tests
@@ -60,6 +62,7 @@ type fleetGuide struct {
 	mu       sync.Mutex
 	fleet    *fleet.Joined                    // nil: none
 	avoided  map[identity.PublicKey]time.Time // until when
+	refusing map[identity.PublicKey]time.Time // until when; see isRefusing
 	failures map[identity.PublicKey]int       // in a row, that may be this device's
 	hints    map[string]fleet.Hint            // by name; of running servers
 	hintsAt  time.Time
@@ -70,9 +73,9 @@ type fleetGuide struct {
 // newFleetGuide returns a guide that measures with these socket options.
 func newFleetGuide(cfg Config, server *serverPeer, bond *bondHolder, demand *demand, log *slog.Logger) *fleetGuide {
 	g := &fleetGuide{load: cfg.LoadFleet, server: server, bond: bond, demand: demand, log: log, random: rand.IntN,
-		measure: func(ctx context.Context, addr string) (time.Duration, error) {
+		measure: func(ctx context.Context, addr, iface string) (time.Duration, error) {
 			began := time.Now()
-			c, err := tcp.Dial(ctx, addr, tcp.Options{Mark: cfg.socketMark()})
+			c, err := tcp.Dial(ctx, addr, tcp.Options{Interface: iface, Mark: cfg.socketMark()})
 			if err != nil {
 				return 0, err
 			}
@@ -80,7 +83,7 @@ func newFleetGuide(cfg Config, server *serverPeer, bond *bondHolder, demand *dem
 			_ = c.Abort()
 			return took, nil
 		},
-		avoided: map[identity.PublicKey]time.Time{}, failures: map[identity.PublicKey]int{}, hints: map[string]fleet.Hint{}}
+		avoided: map[identity.PublicKey]time.Time{}, refusing: map[identity.PublicKey]time.Time{}, failures: map[identity.PublicKey]int{}, hints: map[string]fleet.Hint{}}
 	g.reload()
 	return g
 }
@@ -117,8 +120,8 @@ func (g *fleetGuide) chooseFirst(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout) // later failures lead to another one
 	defer cancel()
-	if s, ok := g.choose(ctx, identity.PublicKey{}); ok {
-		g.server.use(s)
+	if s, ok := g.choose(ctx, identity.PublicKey{}, ""); ok {
+		g.server.setServer(s)
 	}
 }
 
@@ -176,11 +179,11 @@ func (g *fleetGuide) nameInFleet(p identity.Peer) string {
 
 // choose returns the best server that answers, except one. It measures a few at once, and further ones only if
 // none of these answers.
-func (g *fleetGuide) choose(ctx context.Context, without identity.PublicKey) (identity.Peer, bool) {
+func (g *fleetGuide) choose(ctx context.Context, without identity.PublicKey, iface string) (identity.Peer, bool) {
 	list := g.listCandidates(without, time.Now())
 	for len(list) > 0 && ctx.Err() == nil {
 		n := min(measuredServers, len(list))
-		if best := g.measureAll(ctx, list[:n]); len(best) > 0 {
+		if best := g.measureAll(ctx, list[:n], iface); len(best) > 0 {
 			return best[g.random(len(best))].peer, true
 		}
 		list = list[n:]
@@ -189,7 +192,7 @@ func (g *fleetGuide) choose(ctx context.Context, without identity.PublicKey) (id
 }
 
 // measureAll measures the handshakes of servers and returns the best ones: those whose scores hardly differ.
-func (g *fleetGuide) measureAll(ctx context.Context, list []candidate) []candidate {
+func (g *fleetGuide) measureAll(ctx context.Context, list []candidate, iface string) []candidate {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	type result struct {
@@ -199,7 +202,7 @@ func (g *fleetGuide) measureAll(ctx context.Context, list []candidate) []candida
 	results := make(chan result, len(list))
 	for _, c := range list {
 		go func() {
-			took, err := g.measure(ctx, c.peer.Addresses[0])
+			took, err := g.measure(ctx, c.peer.Addresses[0], iface)
 			c.score = took
 			if c.hint != nil { // as in a queue: the delay grows with 1/(1 − load)
 				c.score = time.Duration(float64(took) / (1 - min(max(c.hint.CPU, 0), 0.95)))
@@ -238,49 +241,56 @@ func (g *fleetGuide) serverWorked(key identity.PublicKey) {
 	defer g.mu.Unlock()
 	delete(g.failures, key)
 	delete(g.avoided, key)
+	delete(g.refusing, key)
 }
 
-// serverFailed notes that no subflow could be opened to a server, directly or by a helper, and goes to another one if
-// that answers. A device without links of its own cannot ask: it goes to any other one if its helper found that the
-// server does not answer. serverFailed reports whether the bond has another server now.
-func (g *fleetGuide) serverFailed(ctx context.Context, key identity.PublicKey, cause error, helped bool) bool {
+// failedAttempt is an attempt to open a subflow that failed.
+type failedAttempt struct {
+	server identity.PublicKey
+	cause  error
+	iface  string // of a direct subflow; "": as the routes say
+	helped bool
+}
+
+// switchServer goes to another server of the fleet after a failure, if that answers, and reports whether the bond has
+// another server now. A device without links of its own cannot ask: after two failures by its helpers it goes to any
+// other server.
+func (g *fleetGuide) switchServer(ctx context.Context, f failedAttempt) bool {
 	if !g.isActive() || ctx.Err() != nil {
 		return false
 	}
 	now, _ := g.server.currentServer()
-	if now.Key != key {
+	if now.Key != f.server {
 		return true // another supervisor was faster
 	}
-	if g.bond.hasSubflow() && !isDraining(cause) {
-		return false // it serves others of our links
-	}
-	if !g.shouldLeave(key, cause) {
+	// Of the fleet's servers all refuse a device that is revoked, paused or too old. Helpers are not believed.
+	drains := isDraining(f.cause) && !f.helped
+	if refusal.Is(f.cause) || g.bond.hasSubflow() && !drains || !g.shouldLeave(f) {
 		return false
 	}
 	defer g.endChoice()
-	next, ok := g.choose(ctx, key)
-	if others := g.listCandidates(key, time.Now()); !ok && helped && isClear(cause) && len(others) > 0 {
+	next, ok := g.choose(ctx, f.server, f.iface)
+	if others := g.listCandidates(f.server, time.Now()); !ok && f.helped && len(others) > 0 {
 		next, ok = others[0].peer, true
 	}
-	if !ok {
+	if !ok || g.isRefusing(next, time.Now()) {
 		return false
 	}
-	g.log.Warn("another server of the fleet takes over", "from", now.Name, "to", next.Name, "cause", cause)
+	g.log.Warn("another server of the fleet takes over", "from", now.Name, "to", next.Name, "cause", f.cause)
 	s := g.bond.currentSession()
-	if g.server.use(next); isDraining(cause) {
+	if g.server.setServer(next); drains {
 		g.bond.drainSession(s, drainTime)
 	} else {
 		g.bond.replaceSession(s, "server "+now.Name+" does not answer; new connections use "+next.Name)
 	}
+	g.askSoon()
 	g.demand.retryRefused()
 	return true
 }
 
 // isClear reports whether a failure is that of the server, and not of this device's links.
-func isClear(err error) bool {
-	var r wire.Refuse
-	return errors.Is(err, syscall.ECONNREFUSED) || isDraining(err) ||
-		errors.As(err, &r) && (r.Code == wire.CodeConnRefused || r.Code == wire.CodeUnreachable)
+func (f failedAttempt) isClear() bool {
+	return !f.helped && (errors.Is(f.cause, syscall.ECONNREFUSED) || isDraining(f.cause))
 }
 
 // isDraining reports whether a server has refused a subflow because it ends or drains.
@@ -291,14 +301,26 @@ func isDraining(err error) bool {
 
 // shouldLeave reports whether the failure of a server is reason to ask others, which one supervisor does at a
 // time; it then calls endChoice.
-func (g *fleetGuide) shouldLeave(key identity.PublicKey, cause error) bool {
+func (g *fleetGuide) shouldLeave(f failedAttempt) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.failures[key]++; !isClear(cause) && g.failures[key] < unclearFailures || g.choosing {
+	if g.failures[f.server]++; !f.isClear() && g.failures[f.server] < unclearFailures || g.choosing {
 		return false
 	}
-	g.avoided[key], g.choosing = time.Now().Add(avoidTime), true
+	delete(g.failures, f.server)
+	until := time.Now().Add(avoidTime)
+	if g.avoided[f.server], g.choosing = until, true; isDraining(f.cause) {
+		g.refusing[f.server] = until
+	}
 	return true
+}
+
+// isRefusing reports whether a server answers but has refused this device lately: it drains, or has lost its fleet.
+// Going there from another one that refuses too would never end.
+func (g *fleetGuide) isRefusing(p identity.Peer, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return now.Before(g.refusing[p.Key])
 }
 
 func (g *fleetGuide) endChoice() {
@@ -314,8 +336,8 @@ func (g *fleetGuide) askSoon() {
 	g.asked = time.Time{}
 }
 
-// runQuestions asks the server for the fleet's servers while streams are open, and once after each change of the
-// server, until ctx ends.
+// runQuestions asks the server for the fleet's servers while the bond carries something, and once after each change of
+// the server, until ctx ends.
 func (g *fleetGuide) runQuestions(ctx context.Context) {
 	t := time.NewTicker(minOfferDelay)
 	defer t.Stop()
@@ -325,12 +347,15 @@ func (g *fleetGuide) runQuestions(ctx context.Context) {
 			return
 		case <-t.C:
 		}
+		if g.joined() == nil && g.server.isFleet() {
+			g.reload() // joined while this primary runs
+		}
 		if !g.isActive() {
 			continue
 		}
 		s := g.bond.currentSession()
 		g.mu.Lock()
-		isDue := g.asked.IsZero() || time.Since(g.asked) >= offerInterval && s.endpoint.Streams() > 0
+		isDue := g.asked.IsZero() || time.Since(g.asked) >= offerInterval && s.endpoint.IsActive()
 		if isDue = isDue && s.endpoint.NoSubflowFor() == 0; isDue {
 			g.asked = time.Now()
 		}
@@ -382,12 +407,12 @@ func (g *fleetGuide) ask(ctx context.Context, s *session) error {
 	if !g.isDrainingServer(now) || s != g.bond.currentSession() {
 		return nil
 	}
-	next, ok := g.choose(ctx, now.Key)
+	next, ok := g.choose(ctx, now.Key, "")
 	if !ok || g.isDrainingServer(next) {
 		return nil // none is better
 	}
 	g.log.Info("the server drains: new connections use another one", "from", now.Name, "to", next.Name)
-	g.server.use(next)
+	g.server.setServer(next)
 	g.bond.drainSession(s, drainTime)
 	g.askSoon()
 	return nil

@@ -22,7 +22,7 @@ import (
 // fakeServers are the servers of a fleet as a device meets them: how long a handshake takes, 0 for no answer.
 type fakeServers map[string]time.Duration
 
-func (f fakeServers) measure(ctx context.Context, addr string) (time.Duration, error) {
+func (f fakeServers) measure(ctx context.Context, addr, _ string) (time.Duration, error) {
 	took := f[addr]
 	if took == 0 {
 		<-ctx.Done()
@@ -127,7 +127,7 @@ func TestChooseServer(t *testing.T) {
 					g.avoided[p.Key] = time.Now().Add(avoidTime)
 				}
 				began := time.Now()
-				got, ok := g.choose(t.Context(), identity.PublicKey{})
+				got, ok := g.choose(t.Context(), identity.PublicKey{}, "")
 				if got.Name != c.want || ok != (c.want != "") {
 					t.Errorf("chose %q (%v), want %q", got.Name, ok, c.want)
 				}
@@ -147,7 +147,7 @@ func TestChoicesDivide(t *testing.T) {
 		g.random = rand.New(rand.NewPCG(1, 2)).IntN
 		count := map[string]int{}
 		for range 300 {
-			s, _ := g.choose(t.Context(), identity.PublicKey{})
+			s, _ := g.choose(t.Context(), identity.PublicKey{}, "")
 			count[s.Name]++
 		}
 		if count["a"] < 100 || count["b"] < 100 || count["c"] > 0 {
@@ -161,6 +161,7 @@ func TestChoicesDivide(t *testing.T) {
 func TestServerFailed(t *testing.T) {
 	refused := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
 	drains := wire.Refuse{Code: wire.CodeClosed, Text: "draining"}
+	unknown := wire.Refuse{Code: wire.CodeUnknown, Text: "revoked"}
 	late := context.DeadlineExceeded
 	for name, c := range map[string]struct {
 		causes  []error
@@ -170,6 +171,7 @@ func TestServerFailed(t *testing.T) {
 		"refused":            {[]error{refused}, fakeServers{addrOf("b"): 1}, []bool{true}},
 		"drains":             {[]error{drains}, fakeServers{addrOf("b"): 1}, []bool{true}},
 		"no answer":          {[]error{late, late}, fakeServers{addrOf("b"): 1}, []bool{false, true}},
+		"unknown device":     {[]error{unknown, unknown, unknown}, fakeServers{addrOf("b"): 1}, []bool{false, false, false}},
 		"nobody answers":     {[]error{refused, refused, late}, fakeServers{}, []bool{false, false, false}},
 		"it works meanwhile": {[]error{late, nil, late}, fakeServers{addrOf("b"): 1}, []bool{false, false, false}},
 	} {
@@ -185,7 +187,7 @@ func TestServerFailed(t *testing.T) {
 						g.serverWorked(first.Key)
 						continue
 					}
-					got := g.serverFailed(t.Context(), first.Key, cause, false)
+					got := g.switchServer(t.Context(), failedAttempt{first.Key, cause, "", false})
 					if moved = moved || got; got != c.want[i] {
 						t.Errorf("failure %d: %v", i+1, got)
 					}
@@ -194,7 +196,8 @@ func TestServerFailed(t *testing.T) {
 				if (now.Name == "b") != moved || (b.currentSession() != old) != moved {
 					t.Errorf("the server is %s, a new session: %v", now.Name, b.currentSession() != old)
 				}
-				if moved && !g.serverFailed(t.Context(), first.Key, errors.New("late news"), false) {
+				if moved && !g.switchServer(t.Context(),
+					failedAttempt{first.Key, errors.New("late news"), "", false}) {
 					t.Error("a supervisor with an old server is not told of the new one")
 				}
 				gone, cancel := context.WithCancel(t.Context())
@@ -203,6 +206,46 @@ func TestServerFailed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAllServersRefuse checks that a device whose servers all drain does not go round among them.
+func TestAllServersRefuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBondHolder(t, time.Minute)
+		g := newTestGuide(t, b, fakeServers{addrOf("a"): 1, addrOf("b"): 1, addrOf("c"): 1}, "a", "b", "c")
+		switches := 0
+		for range 100 {
+			now, _ := g.server.currentServer()
+			if g.switchServer(t.Context(), failedAttempt{now.Key, wire.Refuse{Code: wire.CodeClosed}, "", false}) {
+				switches++
+			}
+		}
+		if switches > 3 {
+			t.Errorf("it changed its server %d times at once", switches)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		b.closeWithFarewell(gone)
+	})
+}
+
+// TestHelperOnly checks that a device without links of its own leaves a server that its helpers do not reach.
+func TestHelperOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBondHolder(t, time.Minute)
+		g := newTestGuide(t, b, fakeServers{}, "a", "b")
+		first, _ := g.server.currentServer()
+		f := failedAttempt{first.Key, wire.Refuse{Code: wire.CodeTimeout}, "", true}
+		if g.switchServer(t.Context(), f) {
+			t.Error("it left the server after one failure")
+		}
+		if !g.switchServer(t.Context(), f) {
+			t.Error("it stays at a server that does not answer")
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		b.closeWithFarewell(gone)
+	})
 }
 
 // TestDrainSession checks that the streams of a session that drains go on, that its supervisors open subflows of the

@@ -28,7 +28,7 @@ func (sup *subflowSupervisor) superviseHelped(ctx context.Context, h *helper, w 
 		before, _ := sup.server.currentServer()
 		l, err := sup.openHelped(ctx, h, w, attempt, h.setCarryingLink)
 		h.setJoiningPipe(nil)
-		if err != nil && sup.fleet.serverFailed(ctx, before.Key, err, true) {
+		if err != nil && sup.fleet.switchServer(ctx, failedAttempt{before.Key, err, "", true}) {
 			b.Reset() // the next pipe goes to another server
 		}
 		if err == nil {

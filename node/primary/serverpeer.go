@@ -62,9 +62,9 @@ func (s *serverPeer) listFleetServers() []identity.Peer {
 	})
 }
 
-// use makes a trusted server the one of the bond, from the next session on. The caller must replace the session
+// setServer makes a trusted server the one of the bond, from the next session on. The caller must replace the session
 // afterwards.
-func (s *serverPeer) use(peer identity.Peer) {
+func (s *serverPeer) setServer(peer identity.Peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.peer, s.missing = peer, nil

@@ -147,6 +147,11 @@ func (b *bondHolder) addAcceptedSubflow(
 	b.mu.Lock()
 	s.instance = cmp.Or(s.instance, instance)
 	same := s.instance == instance
+	if b.active != s { // another session took its place while the subflow joined
+		b.mu.Unlock()
+		sf.Close()
+		return nil, errRestarted
+	}
 	s.subflows[sf.ID] = &m
 	b.mu.Unlock()
 	if !same {

@@ -111,6 +111,8 @@ type Fleet interface {
 	Offer() (identity.PublicKey, []byte, error)
 	// IsDraining reports whether the server accepts no new bonds.
 	IsDraining() bool
+	// IsStale reports whether the server knows too little of the fleet's devices to serve any.
+	IsStale() bool
 }
 
 // Default is the default configuration.
@@ -337,7 +339,8 @@ func (s *Server) retireSession(b *session, why wire.Refuse) {
 // Refusals for devices that must not join.
 const (
 	textNotTrusted = "the server no longer trusts this device"
-	textPaused     = "this device is paused at the server"
+	textPaused     = "this device is paused at the server, or has used up its quota"
+	textStale      = "the server has had no word from its fleet for too long"
 )
 
 // Refusals of joins while the server ends, and of new bonds while it drains.
@@ -349,6 +352,8 @@ var (
 // checkTrust returns why a device must not join, a wire.Refuse, or nil.
 func (s *Server) checkTrust(device identity.PublicKey) error {
 	switch {
+	case s.Fleet != nil && s.Fleet.IsStale():
+		return wire.Refuse{Code: wire.CodeClosed, Text: textStale} // another server may know more
 	case !s.trust.Allowed(identity.RolePrimary)(device):
 		return wire.Refuse{Code: wire.CodeUnknown, Text: textNotTrusted}
 	case s.trust.Paused(device):
@@ -505,7 +510,7 @@ func (s *Server) endDrained(since, now time.Time) time.Time {
 	}
 	for _, b := range s.sessions.listSessions() {
 		s.log.Info("bond ended: the server has drained for long enough", "device", currentDeviceName(s.trust, b))
-		s.endSession(b)
+		s.retireSession(b, errDraining)
 	}
 	return since
 }

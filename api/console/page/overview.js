@@ -4,6 +4,7 @@
 import { h, put, keyed, rate, bytes } from "./dom.js";
 import { topology } from "./topology.js";
 import { chart } from "./charts.js";
+import { fleetCard } from "./fleet.js";
 
 const sum = (list, f) => list.reduce((n, x) => n + (f(x) || 0), 0);
 
@@ -45,7 +46,7 @@ export function alarms(st) {
 }
 
 export function overview() {
-  const picture = topology(), plot = chart("Rates by device", ["devices"]);
+  const picture = topology(), fleet = fleetCard(), plot = chart("Rates by device", ["devices"]);
   const dl = h("dl", { class: "numbers" });
   const number = (name) => { const dd = h("dd"); dl.append(h("div", null, h("dt", null, name), dd)); return dd; };
   const cells = { down: number("Down"), up: number("Up"), subflows: number("Subflows up"), streams: number("Streams"),
@@ -54,10 +55,12 @@ export function overview() {
   const el = h("div", { class: "two" },
     h("section", { class: "card", "aria-labelledby": "h-topology" }, h("h2", { id: "h-topology" }, "Devices and links"),
       trouble, picture),
-    h("section", { class: "card", "aria-labelledby": "h-now" }, h("h2", { id: "h-now" }, "Now"), dl, plot));
+    h("section", { class: "card", "aria-labelledby": "h-now" }, h("h2", { id: "h-now" }, "Now"), dl, plot),
+    fleet);
   el.update = (st) => {
     picture.update(st);
     plot.update();
+    fleet.update(st);
     const t = totals(st);
     put(cells.down, rate(t.down));
     put(cells.up, rate(t.up));

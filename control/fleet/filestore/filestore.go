@@ -334,8 +334,14 @@ func (s *Store) findChanges(b fleet.Bucket, known map[string]watched) (list []fl
 		if errors.Is(err, fleet.ErrNoRecord) {
 			continue
 		}
-		if err != nil {
+		if err != nil && !fault.Is(err, fault.Integrity) {
+			return nil, err // else it would count as deleted
+		}
+		if err != nil { // by hand: what is known stays
 			s.log.Error("record ignored", "err", err, "hint", fault.HintOf(err))
+			if present[key] = isKnown; isKnown {
+				known[key] = watched{w.revision, info.ModTime(), w.ends}
+			}
 			continue
 		}
 		present[key] = true
@@ -381,7 +387,8 @@ func (s *Store) AddEvent(_ context.Context, e fleet.Event) error {
 	}
 	lines := bytes.Split(bytes.TrimRight(data, "\n"), []byte("\n"))
 	var last fleet.Event
-	_ = json.Unmarshal(lines[len(lines)-1], &last)
+	for i := len(lines) - 1; i >= 0 && json.Unmarshal(lines[i], &last) != nil; i-- { // an interrupted write
+	}
 	e.Number = last.Number + 1
 	line, err := json.Marshal(e)
 	if err != nil {
@@ -393,6 +400,9 @@ func (s *Store) AddEvent(_ context.Context, e fleet.Event) error {
 	f, err := userfile.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|userfile.NoFollow, 0o600)
 	if err != nil {
 		return fault.New(fault.Permission, err, "run mpbond as the user who made it")
+	}
+	if len(data) > 0 && data[len(data)-1] != '\n' {
+		line = append([]byte{'\n'}, line...)
 	}
 	_, err = f.Write(append(line, '\n'))
 	return fault.New(fault.Limit, errors.Join(err, f.Close()), "free disk space")

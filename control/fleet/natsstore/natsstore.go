@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -60,17 +61,28 @@ type Store struct {
 	buckets map[fleet.Bucket]jetstream.KeyValue
 	urls    string
 	log     *slog.Logger
+	denied  atomic.Pointer[denial]
+}
+
+// denial is the engine's word that a request is not allowed.
+type denial struct {
+	at  time.Time
+	err error
 }
 
 // Open connects to the engine, and makes the buckets that are missing, with as many replicas as there are nodes,
 // at most three. Errors are faults: Unreachable if no node answers, Permission if it refuses the credentials,
 // Unsupported if it has no JetStream or is too old.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
+	s := &Store{buckets: map[fleet.Bucket]jetstream.KeyValue{}, urls: withoutPasswords(cfg.URLs), log: cfg.Log}
 	opts := []nats.Option{nats.Name(cfg.Name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
-		nats.ReconnectBufSize(-1), // what cannot be sent fails at once, and its caller tries again
+		nats.IgnoreAuthErrorAbort(), nats.ReconnectBufSize(-1), // what cannot be sent fails at once, and its caller tries again
 		nats.PingInterval(2 * time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(3 * time.Second),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			cfg.Log.Debug("the fleet's engine reports an error", "err", err)
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				s.denied.Store(&denial{time.Now(), err})
+			}
 		})}
 	auth, err := credentials(cfg.Creds)
 	if err != nil {
@@ -82,16 +94,15 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	conn, err := nats.Connect(cfg.URLs, opts...)
 	if err != nil {
-		return nil, explainConnectError(err, withoutPasswords(cfg.URLs))
+		return nil, explainConnectError(err, s.urls)
 	}
-	s := &Store{conn: conn, buckets: map[fleet.Bucket]jetstream.KeyValue{}, urls: withoutPasswords(cfg.URLs),
-		log: cfg.Log}
+	s.conn = conn
 	if s.js, err = jetstream.New(conn); err == nil {
 		err = s.makeBuckets(ctx)
 	}
 	if err != nil {
 		conn.Close()
-		return nil, explain(err)
+		return nil, s.explain(err)
 	}
 	return s, nil
 }
@@ -152,8 +163,9 @@ func explainConnectError(err error, urls string) error {
 		"check the addresses, the firewall, and that nats-server runs there")
 }
 
-// explain makes an error of the engine a fault.
-func explain(err error) error {
+// explain makes an error of the engine a fault. A request without the right to make it is not answered: the engine says
+// so apart.
+func (s *Store) explain(err error) error {
 	var done *fault.Error
 	var api *jetstream.APIError
 	switch {
@@ -170,8 +182,8 @@ func explain(err error) error {
 		return fault.New(fault.Unsupported, fmt.Errorf("the engine is too old: %w", err),
 			"install nats-server "+minServer+
 				" or later on all its nodes")
-	case errors.Is(err, nats.ErrPermissionViolation):
-		return fault.New(fault.Permission, err,
+	case s.recentDenial() != nil:
+		return fault.New(fault.Permission, s.recentDenial(),
 			"these credentials may not do that: docs/howto/fleet.md lists what each needs")
 	case errors.As(err, &api) && api.ErrorCode == 10023, errors.As(err, &api) && api.ErrorCode == 10047,
 		errors.As(err, &api) && api.ErrorCode == 10077:
@@ -179,6 +191,14 @@ func explain(err error) error {
 	}
 	return fault.New(fault.Unreachable, fmt.Errorf("the engine does not answer: %w", err),
 		"check that nats-server runs")
+}
+
+// recentDenial returns the newest denial of the last seconds, nil if there is none.
+func (s *Store) recentDenial() error {
+	if d := s.denied.Load(); d != nil && time.Since(d.at) < setupTimeout {
+		return d.err
+	}
+	return nil
 }
 
 // makeBuckets opens all buckets and the stream of events, and makes those that are missing.
@@ -201,6 +221,10 @@ func (s *Store) makeBuckets(ctx context.Context) error {
 				cfg.TTL = fleet.ServerLife
 			}
 			kv, err = s.js.CreateKeyValue(ctx, cfg)
+			if err != nil && s.recentDenial() != nil {
+				return fault.New(fault.NotFound, errors.New("there is no fleet on this engine"),
+					"the fleet's operator makes one: mpbond fleet init NAME; servers may make no buckets")
+			}
 			if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
 				kv, err = s.js.KeyValue(ctx, prefix+string(b))
 			}
@@ -249,7 +273,7 @@ func (s *Store) Get(ctx context.Context, b fleet.Bucket, key string) (fleet.Reco
 		return fleet.Record{}, fleet.ErrNoRecord
 	}
 	if err != nil {
-		return fleet.Record{}, explain(err)
+		return fleet.Record{}, s.explain(err)
 	}
 	return fleet.Record{Key: key, Value: e.Value(), Revision: e.Revision()}, nil
 }
@@ -268,7 +292,7 @@ func (s *Store) Create(ctx context.Context, b fleet.Bucket, key string, value []
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return 0, fleet.ErrConflict
 	}
-	return revision, explain(err)
+	return revision, s.explain(err)
 }
 
 // Update implements fleet.Store.
@@ -283,7 +307,7 @@ func (s *Store) Update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uin
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 		return 0, fleet.ErrConflict
 	}
-	return revision, explain(err)
+	return revision, s.explain(err)
 }
 
 // Put implements fleet.Store.
@@ -292,7 +316,7 @@ func (s *Store) Put(ctx context.Context, b fleet.Bucket, key string, value []byt
 		return 0, err
 	}
 	revision, err := s.buckets[b].Put(ctx, key, value)
-	return revision, explain(err)
+	return revision, s.explain(err)
 }
 
 // Delete implements fleet.Store.
@@ -307,7 +331,7 @@ func (s *Store) Delete(ctx context.Context, b fleet.Bucket, key string, revision
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists) {
 		return fleet.ErrConflict
 	}
-	return explain(err)
+	return s.explain(err)
 }
 
 // Watch implements fleet.Store. It reads the stream behind the bucket by a consumer of its own, since the library's
@@ -319,8 +343,10 @@ func (s *Store) Watch(ctx context.Context, b fleet.Bucket, take func(fleet.Chang
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case err == errReplaced:
+			return err
 		case err != nil && !w.isCurrent && w.last == 0 && time.Since(began) > setupTimeout:
-			return explain(err) // nothing was reported: the caller decides
+			return s.explain(err) // nothing was reported: the caller decides
 		}
 		s.log.Debug("watching the fleet's engine again", "bucket", b, "err", err)
 		select {
@@ -338,7 +364,12 @@ type watch struct {
 	take      func(fleet.Change)
 	last      uint64 // the newest revision reported; 0: none
 	isCurrent bool   // IsCurrent was reported
+	// created is when the stream was made that was read; zero: none was.
+	created time.Time
 }
+
+// errReplaced means that the bucket that was watched is gone, and there is another one.
+var errReplaced = fault.New(fault.Integrity, errors.New("the engine has lost this bucket, and has a new one"), "")
 
 // idleCheck is how long a watch may be silent before it asks whether its consumer still exists.
 const idleCheck = 3 * time.Second
@@ -355,7 +386,11 @@ func (w *watch) read(ctx context.Context) error {
 	cfg := jetstream.ConsumerConfig{FilterSubject: "$KV." + name + ".>", AckPolicy: jetstream.AckNonePolicy,
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, MemoryStorage: true, Replicas: 1,
 		InactiveThreshold: time.Minute}
-	if w.isCurrent && w.last <= stream.CachedInfo().State.LastSeq {
+	info := stream.CachedInfo()
+	if !w.created.IsZero() && (!info.Created.Equal(w.created) || info.State.LastSeq < w.last) {
+		return errReplaced
+	}
+	if w.created = info.Created; w.isCurrent {
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, w.last+1
 	}
 	c, err := stream.CreateConsumer(starting, cfg)
@@ -431,7 +466,7 @@ func (s *Store) AddEvent(ctx context.Context, e fleet.Event) error {
 		return err
 	}
 	_, err = s.js.Publish(ctx, eventSubject, body, jetstream.WithMsgID(fmt.Sprintf("%x", sha256.Sum256(body))))
-	return explain(err)
+	return s.explain(err)
 }
 
 // Events implements fleet.Store.
@@ -442,7 +477,7 @@ func (s *Store) Events(ctx context.Context, from time.Time, follow bool, take fu
 	}
 	stream, err := s.js.Stream(ctx, eventStream)
 	if err != nil {
-		return explain(err)
+		return s.explain(err)
 	}
 	last := stream.CachedInfo().State.LastSeq
 	if last == 0 && !follow {
@@ -450,14 +485,14 @@ func (s *Store) Events(ctx context.Context, from time.Time, follow bool, take fu
 	}
 	c, err := stream.OrderedConsumer(ctx, cfg)
 	if err != nil {
-		return explain(err)
+		return s.explain(err)
 	}
 	if !follow && c.CachedInfo().NumPending == 0 {
 		return nil
 	}
 	messages, err := c.Messages()
 	if err != nil {
-		return explain(err)
+		return s.explain(err)
 	}
 	defer messages.Stop()
 	stop := context.AfterFunc(ctx, messages.Stop)
@@ -468,7 +503,7 @@ func (s *Store) Events(ctx context.Context, from time.Time, follow bool, take fu
 			return nil
 		}
 		if err != nil {
-			return explain(err)
+			return s.explain(err)
 		}
 		meta, err := m.Metadata()
 		if err != nil {

@@ -199,3 +199,78 @@ func TestReplicas(t *testing.T) {
 		t.Errorf("streams %q", names)
 	}
 }
+
+// TestPermissions checks that a server with the permissions of docs/howto/fleet.md can do its work, and can write
+// neither another server's state nor what only the operator may.
+func TestPermissions(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/howto/fleet.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(page), "UB…eu1\",")
+	permissions, _, ends := strings.Cut(text, "} }")
+	if !found || !ends {
+		t.Fatal("the page has no permissions")
+	}
+	c := natstest.Start(t, natstest.Options{Extra: `accounts { FLEET: { jetstream: enabled, users: [
+		{ user: op, password: x }
+		{ user: eu1, password: x, ` + permissions + `} } ] } }`})
+	host := strings.TrimPrefix(c.URLs(), "nats://")
+	connect := func(user string) *Store {
+		t.Helper()
+		s, err := Open(t.Context(), Config{URLs: "nats://" + user + ":x@" + host, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatalf("%s: %v", user, err)
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+	op, server := connect("op"), connect("eu1")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	seen := make(chan fleet.Change, 10)
+	done := make(chan error, 1)
+	go func() { done <- server.Watch(ctx, fleet.Devices, func(c fleet.Change) { seen <- c }) }()
+	for !(<-seen).IsCurrent {
+	}
+	for _, allowed := range []struct {
+		bucket fleet.Bucket
+		key    string
+	}{{fleet.Devices, "mpb1x"}, {fleet.Devices, "beat.eu1"}, {fleet.Codes, "0123"}, {fleet.Servers, "eu1"},
+		{fleet.UsageCounts, "K7QF-3M2A-XT5B-Y2JD.eu1"}} {
+		revision, err := server.Put(ctx, allowed.bucket, allowed.key, []byte("1"))
+		if err == nil {
+			_, err = server.Update(ctx, allowed.bucket, fleet.Record{Key: allowed.key, Value: []byte("2"), Revision: revision})
+		}
+		if err == nil {
+			_, err = server.Get(ctx, allowed.bucket, allowed.key)
+		}
+		if err != nil {
+			t.Errorf("%s in %s: %v", allowed.key, allowed.bucket, err)
+		}
+	}
+	if c := <-seen; c.Key != "mpb1x" {
+		t.Errorf("the watch reported %+v", c)
+	}
+	if err := server.AddEvent(ctx, fleet.Event{Kind: "paired"}); err != nil {
+		t.Error(err)
+	}
+	for _, denied := range []struct {
+		bucket fleet.Bucket
+		key    string
+	}{{fleet.Servers, "eu2"}, {fleet.Orders, "list"}, {fleet.Orders, "drain.eu2"}, {fleet.UsageCounts, "K7QF.eu2"}} {
+		trying, cancel := context.WithTimeout(ctx, time.Second)
+		_, err := server.Put(trying, denied.bucket, denied.key, []byte("1"))
+		cancel()
+		if !fault.Is(err, fault.Permission) {
+			t.Errorf("%s in %s: %v", denied.key, denied.bucket, err)
+		}
+		if _, err := op.Get(ctx, denied.bucket, denied.key); err != fleet.ErrNoRecord {
+			t.Errorf("%s in %s was written: %v", denied.key, denied.bucket, err)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/base/identity"
+	"mpbond/base/natstest"
+	"mpbond/base/porttest"
+	"mpbond/base/unit"
+	"mpbond/control/fleet"
+	"mpbond/e2e/rig"
+	"mpbond/link/pairing"
+	"mpbond/link/wire"
+	"mpbond/node/primary"
+)
+
+var (
+	crowdDevices = flag.Int("crowd", 20, "run TestCrowd with this number of devices")
+	crowdStreams = flag.Int("crowd.streams", 10, "with this number of streams each")
+)
+
+// crowd is many devices of a fleet whose servers are processes on this machine. The primaries run in this process.
+type crowd struct {
+	*rig.Network
+	engine  *natstest.Cluster
+	servers map[string]*rig.Process
+	echo    string // address of a server that echoes
+	devices []*crowdDevice
+}
+
+// crowdDevice is a device with streams that stay open.
+type crowdDevice struct {
+	primary *primary.Primary
+	streams []net.Conn
+}
+
+// TestCrowd kills the server of many devices and drains that of others. It prints how long devices had no service, how
+// the load divides, and what devices and streams cost a server. It fails if a device gets no service, or if a drain cuts
+// a stream.
+func TestCrowd(t *testing.T) {
+	c := &crowd{Network: rig.New(t, rig.Options{}), servers: map[string]*rig.Process{}}
+	c.engine = natstest.Start(t, natstest.Options{Nodes: 3})
+	c.start()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	before := c.memory()
+	c.enroll(ctx, &running)
+	idle := c.memory()
+	c.eachDevice(func(d *crowdDevice) error {
+		for range *crowdStreams {
+			s, err := c.openStream(ctx, d)
+			if err != nil {
+				return err
+			}
+			d.streams = append(d.streams, s)
+		}
+		return nil
+	})
+	busy := c.memory()
+	n := unit.Bytes(len(c.devices))
+	t.Logf("%d devices, %d streams: %v", n, int(n)**crowdStreams, c.bonds())
+	t.Logf("memory of the servers: %v, %v for each idle device, %v for each stream", before, (idle-before)/n,
+		(busy-idle)/(n*unit.Bytes(*crowdStreams)))
+	c.drainOne(ctx)
+	c.killOne(ctx)
+}
+
+// start starts the fleet and a server that echoes.
+func (c *crowd) start() {
+	rig.Eventually(c, func() error {
+		_, err := c.Run("operator", c.Mpbond, "fleet", "init", "acme", "--fleet", c.engine.URLs())
+		return err
+	})
+	for _, name := range serverNames {
+		at := porttest.FreeAddress(c)
+		var key struct{ Key string }
+		if err := c.JSON(&key, name, "keygen", "--json"); err != nil {
+			c.Fatal(err)
+		}
+		c.Must("operator", c.Mpbond, "fleet", "add", name, "--key", key.Key, "--addr", at, "--region", "eu")
+		c.servers[name] = c.Start(name, c.Mpbond, "server", "--listen", at, "--allow", "127.0.0.0/8", "--name", name,
+			"--fleet", c.engine.URLs(), "--log-level", "warn")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.echo = l.Addr().String()
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			s, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer s.Close()
+				_, _ = io.Copy(s, s)
+			})
+		}
+	})
+	c.Cleanup(func() { l.Close() })
+	rig.Eventually(c, func() error {
+		if b := c.bonds(); len(b) != len(serverNames) {
+			return fmt.Errorf("servers %v run", b)
+		}
+		return nil
+	})
+}
+
+// bonds returns the bonds of each server that runs.
+func (c *crowd) bonds() map[string]int {
+	m := map[string]int{}
+	for _, name := range serverNames {
+		if s, err := c.Status(name, "server"); err == nil && s.Fleet != nil && s.Fleet.AgeSeconds >= 0 {
+			m[name] = len(s.Bonds)
+		}
+	}
+	return m
+}
+
+// memory returns the memory of all servers.
+func (c *crowd) memory() (sum unit.Bytes) {
+	for _, name := range serverNames {
+		s, err := c.Status(name, "server")
+		if err != nil {
+			c.Fatal(err)
+		}
+		sum += s.MemoryBytes
+	}
+	return sum
+}
+
+// eachDevice calls f for all devices, some at once.
+func (c *crowd) eachDevice(f func(*crowdDevice) error) {
+	c.Helper()
+	var g sync.WaitGroup
+	slots := make(chan bool, 32)
+	for _, d := range c.devices {
+		g.Go(func() {
+			slots <- true
+			defer func() { <-slots }()
+			if err := f(d); err != nil {
+				c.Error(err)
+			}
+		})
+	}
+	g.Wait()
+	if c.Failed() {
+		c.FailNow()
+	}
+}
+
+// enroll makes the devices, and waits until each has its server.
+func (c *crowd) enroll(ctx context.Context, running *sync.WaitGroup) {
+	for range *crowdDevices {
+		c.devices = append(c.devices, &crowdDevice{})
+	}
+	c.eachDevice(func(d *crowdDevice) error {
+		var inv struct{ Code string }
+		if err := c.JSON(&inv, "operator", "fleet", "invite", "--json"); err != nil {
+			return err
+		}
+		code, err := pairing.ParseCode(inv.Code)
+		if err != nil {
+			return err
+		}
+		dir := c.TempDir()
+		key, err := identity.Generate()
+		if err != nil {
+			return err
+		}
+		trust, err := identity.OpenTrust(filepath.Join(dir, "trust.toml"))
+		if err != nil {
+			return err
+		}
+		file := filepath.Join(dir, "fleet.json")
+		self := pairing.Self{Key: key, Trust: trust,
+			About: func() wire.PairIdentity { return wire.PairIdentity{Roles: wire.PairPrimary, Name: "device"} },
+			CheckFleet: func(fleetKey identity.PublicKey, offer []byte) error {
+				return fleet.CheckJoin(file, trust, fleetKey, offer)
+			},
+			JoinFleet: func(fleetKey identity.PublicKey, offer []byte, server identity.PublicKey) (identity.Peer, error) {
+				return fleet.Join(file, trust, fleetKey, offer, server)
+			}}
+		met, err := pairing.CallAny(ctx, code, self)
+		if err != nil {
+			return err
+		}
+		if _, err := met.Finish(ctx); err != nil {
+			return err
+		}
+		cfg := primary.Default
+		cfg.Pipe, cfg.Interfaces = "", nil
+		cfg.LoadFleet = func() (*fleet.Joined, error) { return fleet.LoadJoined(file, trust) }
+		if d.primary, err = primary.New(cfg, key, trust, slog.New(slog.DiscardHandler), nil); err != nil {
+			return err
+		}
+		running.Go(func() { _ = d.primary.Run(ctx) })
+		s, err := c.openStream(ctx, d)
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	})
+}
+
+// openStream opens a stream to the echo, and checks that it works.
+func (c *crowd) openStream(ctx context.Context, d *crowdDevice) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	s, err := d.primary.DialStream(ctx, c.echo)
+	if err != nil {
+		return nil, err
+	}
+	return s, echoes(s)
+}
+
+// echoes sends a byte and waits for it to come back.
+func echoes(s net.Conn) error {
+	_ = s.SetDeadline(time.Now().Add(20 * time.Second))
+	defer s.SetDeadline(time.Time{})
+	if _, err := s.Write([]byte{7}); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(s, make([]byte, 1))
+	return err
+}
+
+// serverOf returns the server of a device.
+func serverOf(d *crowdDevice) string { return d.primary.Status(false).Peer }
+
+// hasSubflow reports whether a device has a subflow.
+func hasSubflow(d *crowdDevice) bool {
+	return slices.ContainsFunc(d.primary.Status(false).Subflows, func(s api.Subflow) bool { return s.State == api.Up })
+}
+
+// drainOne drains a server, waits until its devices use others, and checks that no stream was cut.
+func (c *crowd) drainOne(ctx context.Context) {
+	const name = "eu1"
+	began := time.Now()
+	c.Must("operator", c.Mpbond, "fleet", "drain", name)
+	moved := 0
+	rig.Eventually(c, func() error {
+		left := 0
+		for _, d := range c.devices {
+			if serverOf(d) == name {
+				left++
+			}
+		}
+		moved = max(moved, left)
+		if left > 0 {
+			return fmt.Errorf("%d devices still use %s", left, name)
+		}
+		return nil
+	})
+	c.Logf("%s drained: its %d devices use other servers after %v", name, moved, time.Since(began).Round(time.Second))
+	cut := 0
+	for _, d := range c.devices {
+		for _, s := range d.streams {
+			if echoes(s) != nil {
+				cut++
+			}
+		}
+	}
+	c.Logf("%d of %d streams were cut", cut, len(c.devices)**crowdStreams)
+	if cut > 0 {
+		c.Errorf("a drain cut %d streams", cut)
+	}
+	c.eachDevice(func(d *crowdDevice) error { _, err := c.openStream(ctx, d); return err })
+	c.Logf("bonds by server: %v", c.bonds())
+	c.Must("operator", c.Mpbond, "fleet", "undrain", name)
+	rig.Eventually(c, func() error {
+		s, err := c.Status(name, "server")
+		if err == nil && s.Fleet.Draining {
+			err = errors.New("it drains")
+		}
+		return err
+	})
+}
+
+// killOne kills the server with the most bonds, and measures how long its devices had no service.
+func (c *crowd) killOne(ctx context.Context) {
+	name := ""
+	by := c.bonds()
+	for _, s := range serverNames {
+		if name == "" || by[s] > by[name] {
+			name = s
+		}
+	}
+	var affected []*crowdDevice
+	for _, d := range c.devices {
+		if serverOf(d) == name {
+			affected = append(affected, d)
+		}
+	}
+	c.servers[name].End(syscall.SIGKILL)
+	killed := time.Now()
+	var mu sync.Mutex
+	var without []time.Duration
+	var g sync.WaitGroup
+	for _, d := range affected {
+		g.Go(func() {
+			for ctx.Err() == nil {
+				s, err := c.openStream(ctx, d)
+				if err != nil {
+					continue
+				}
+				mu.Lock()
+				without = append(without, time.Since(killed))
+				mu.Unlock()
+				s.Close()
+				return
+			}
+		})
+	}
+	g.Wait()
+	slices.Sort(without)
+	if len(without) < len(affected) || len(affected) == 0 {
+		c.Fatalf("%d of %d devices have service again", len(without), len(affected))
+	}
+	at := func(p int) time.Duration {
+		return without[min(len(without)*p/100, len(without)-1)].Round(time.Millisecond)
+	}
+	c.Logf("%s was killed: %d devices without service: median %v, 99 %% %v, longest %v", name, len(affected), at(50), at(99),
+		at(100))
+	for _, d := range c.devices {
+		if !hasSubflow(d) || serverOf(d) == name {
+			c.Errorf("a device has no subflow, or uses %s: %s", name, serverOf(d))
+		}
+	}
+	c.Logf("bonds by server: %v", c.bonds())
+}
