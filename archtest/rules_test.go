@@ -154,10 +154,11 @@ var importRules = []importRule{
 
 	// lab
 	{from: []string{"lab"}, except: []string{"lab/lte", "lab/virtual", "lab/exp", "lab/replay"},
-		only: []string{"lab", "base/unit", "base/fault", "base/config", "core/trace", "api", "pbe/cell", "pbe/lte"},
+		only: []string{"lab", "base/unit", "base/fault", "base/config", "base/natsconn", "core/trace", "api",
+			"pbe/cell", "pbe/lte"},
 		reason: "the lab measures the real program, as processes, like any other; it must not reach into it (but " +
 			"emulates cells, also as samples)"},
-	{from: []string{"lab/queue"}, only: []string{"base/fault"},
+	{from: []string{"lab/queue"}, only: []string{"base/fault", "base/natsconn"},
 		reason: "it carries tasks and results, whatever they are"},
 	{except: []string{"cmd"}, to: []string{"lab/queue"}, reason: "experiments know a queue by what they need of it"},
 	{from: cellFolders, except: []string{"lab/virtual/network"}, only: []string{"base/event", "base/unit", "base/fault",
@@ -226,7 +227,7 @@ var libraries = map[string]struct {
 		"a TCP/IP stack has many types of its own; they end where packets become connections"},
 	"github.com/hashicorp/mdns": {[]string{"link/discovery"},
 		"one package decides what is sent to a network and received from it"},
-	"github.com/nats-io/nats.go": {[]string{"control/fleet/natsstore", "lab/queue"},
+	"github.com/nats-io/nats.go": {[]string{"control/fleet/natsstore", "lab/queue", "base/natsconn"},
 		"streams and consumers are an edge: fleets know records, and experiments tasks and results"},
 	"github.com/bytemare/opaque":   {[]string{"link/pairing"}, "one place decides how a code is proved"},
 	"github.com/mdp/qrterminal/v3": {[]string{"cmd"}, "the screen is an edge"},

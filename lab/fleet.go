@@ -21,11 +21,11 @@ import (
 
 // fleetDemo shows a fleet of servers: three in two regions, two primaries, and an engine of three nodes.
 type fleetDemo struct {
-	lab    *Lab
-	dir    string
-	mpbond string
-	nats   string // path of nats-server; "": the engine is a directory
-	say    func(format string, args ...any)
+	lab       *Lab
+	dir       string
+	mpbond    string
+	nats      string // path of nats-server; "": the engine is a directory
+	printLine func(format string, args ...any)
 
 	engine  string
 	servers map[string]*exec.Cmd
@@ -42,10 +42,10 @@ const (
 
 var fleetServers = []string{"eu1", "eu2", "us1"}
 
-// FleetDemo shows a fleet in an emulated network: it kills a server, drains another, and revokes a device. say gets a
-// line for each step. Without a program nats-server, beside this one or in PATH, the engine is a directory.
-func FleetDemo(ctx context.Context, say func(format string, args ...any)) (err error) {
-	d := &fleetDemo{say: say, servers: map[string]*exec.Cmd{}, hosts: map[string]string{}}
+// FleetDemo shows a fleet in an emulated network: it kills a server, drains another, and revokes a device. printLine
+// gets a line for each step. Without a program nats-server, beside this one or in PATH, the engine is a directory.
+func FleetDemo(ctx context.Context, printLine func(format string, args ...any)) (err error) {
+	d := &fleetDemo{printLine: printLine, servers: map[string]*exec.Cmd{}, hosts: map[string]string{}}
 	if d.mpbond, err = findProgram("mpbond"); err != nil {
 		return err
 	}
@@ -55,7 +55,13 @@ func FleetDemo(ctx context.Context, say func(format string, args ...any)) (err e
 	if d.dir, err = os.MkdirTemp("", "mpbond-fleet-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(d.dir)
+	defer func() {
+		if err == nil {
+			err = os.RemoveAll(d.dir)
+		} else {
+			err = fmt.Errorf("%w (logs are in %s)", err, d.dir)
+		}
+	}()
 	if d.lab, err = Up(d.topology(), Options{Name: "fleet", EndWithProcess: true}); err != nil {
 		return err
 	}
@@ -180,7 +186,7 @@ func (d *fleetDemo) startEngine(ctx context.Context) error {
 		}
 		d.engine = strings.Join(urls, ",")
 	}
-	d.say("engine: %s", what)
+	d.printLine("engine: %s", what)
 	return d.await(ctx, func() error {
 		_, err := d.operate(ctx, "init", "acme", "--fleet", d.engine)
 		return err
@@ -232,7 +238,7 @@ func (d *fleetDemo) startServers(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		d.say("servers: eu1 and eu2 in region eu, 20 ms from the devices; us1 in region us, 90 ms")
+		d.printLine("servers: eu1 and eu2 in region eu, 20 ms from the devices; us1 in region us, 90 ms")
 	}
 	return err
 }
@@ -294,7 +300,7 @@ func (d *fleetDemo) joinDevices(ctx context.Context) error {
 	}
 	phone, err := d.serverOf(ctx, "phone")
 	if err == nil {
-		d.say("laptop and phone joined by one code each: laptop uses %s, phone uses %s", laptop, phone)
+		d.printLine("laptop and phone joined by one code each: laptop uses %s, phone uses %s", laptop, phone)
 	}
 	return err
 }
@@ -314,8 +320,13 @@ func (d *fleetDemo) serverOf(ctx context.Context, node string) (string, error) {
 		return "", err
 	}
 	var st struct{ Fleet struct{ Server string } }
-	err = json.Unmarshal([]byte(out), &st)
-	return st.Fleet.Server, err
+	if err := json.Unmarshal([]byte(out), &st); err != nil {
+		return "", err
+	}
+	if d.servers[st.Fleet.Server] == nil {
+		return "", fmt.Errorf("%s has no server", node)
+	}
+	return st.Fleet.Server, nil
 }
 
 // killServer kills the laptop's server.
@@ -334,7 +345,7 @@ func (d *fleetDemo) killServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("%s is killed: laptop's next connection worked after %.1f s, at %s", was, took.Seconds(), now)
+	d.printLine("%s is killed: laptop's next connection worked after %.1f s, at %s", was, took.Seconds(), now)
 	return d.startServer(was)
 }
 
@@ -379,12 +390,15 @@ func (d *fleetDemo) drainServer(ctx context.Context) error {
 	if err := d.fetch(ctx, "phone"); err != nil {
 		return err
 	}
-	d.say("%s drains: phone's new connections use %s, its download goes on", was, now)
+	d.printLine("%s drains: phone's new connections use %s, its download goes on", was, now)
 	r := <-done
-	if r.err != nil || r.out != fmt.Sprint(int(fleetFile)) {
-		return fmt.Errorf("the download ended with %s bytes: %w", r.out, r.err)
+	if r.err != nil {
+		return r.err
 	}
-	d.say("the download over %s ended well, after all of its %v", was, fleetFile)
+	if r.out != fmt.Sprint(int(fleetFile)) {
+		return fmt.Errorf("the download ended after %s bytes", r.out)
+	}
+	d.printLine("the download over %s ended well, after all of its %v", was, fleetFile)
 	_, err = d.operate(ctx, "undrain", was)
 	return err
 }
@@ -402,7 +416,7 @@ func (d *fleetDemo) revokeDevice(ctx context.Context) error {
 	if err := d.fetch(ctx, "phone"); err != nil {
 		return err
 	}
-	d.say("laptop is revoked: all servers confirmed it after %.1f s; it is refused, phone goes on", took.Seconds())
+	d.printLine("laptop is revoked: all servers confirmed it after %.1f s; it is refused, phone goes on", took.Seconds())
 	return nil
 }
 
@@ -410,7 +424,7 @@ func (d *fleetDemo) revokeDevice(ctx context.Context) error {
 func (d *fleetDemo) showUsage(ctx context.Context) error {
 	out, err := d.operate(ctx, "usage")
 	for line := range strings.Lines(out) {
-		d.say("%s", strings.TrimRight(line, "\n"))
+		d.printLine("%s", strings.TrimRight(line, "\n"))
 	}
 	return err
 }

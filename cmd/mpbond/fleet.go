@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -55,7 +56,7 @@ commands need no flags then.`,
 	cmd.PersistentFlags().StringVar(&o.Engine, "fleet", "", "use this `ENGINE`: nats://HOST:PORT or tls://…, several "+
 		"separated by commas, or file:DIR; empty: that of fleet.toml")
 	cmd.PersistentFlags().StringVar(&o.Creds, "creds", "", "use the credentials in this `FILE` for the engine")
-	cmd.PersistentFlags().StringVar(&o.CA, "ca", "",
+	cmd.PersistentFlags().StringVar(&o.CA, "fleet-ca", "",
 		"trust the authority with the certificate in this `FILE` for the engine")
 	cmd.PersistentFlags().StringVar(&o.keyFile, "key-file", "",
 		"use the fleet's key in this `FILE` instead of fleet.key")
@@ -234,9 +235,26 @@ It may be repeated, for instance on a new engine after the old one was lost.`,
 	}
 }
 
-// saveEngine writes fleet.toml.
+// saveEngine writes fleet.toml, for commands in any directory.
 func (o *fleetOptions) saveEngine() error {
-	data, err := toml.Marshal(o.engineFlags)
+	f := o.engineFlags
+	for _, file := range []*string{&f.Creds, &f.CA} {
+		if *file != "" {
+			abs, err := filepath.Abs(*file)
+			if err != nil {
+				return err
+			}
+			*file = abs
+		}
+	}
+	if dir, ok := strings.CutPrefix(f.Engine, fileScheme); ok {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return err
+		}
+		f.Engine = fileScheme + abs
+	}
+	data, err := toml.Marshal(f)
 	if err != nil {
 		return err
 	}
@@ -326,25 +344,22 @@ func printFleet(w io.Writer, r fleetReport) error {
 		fmt.Fprintln(w, "no server yet: start one with mpbond server --fleet, and run mpbond fleet add")
 		return nil
 	}
-	return printFleetServers(w, r.Servers, "")
+	return printFleetServers(w, r.Servers)
 }
 
-// printFleetServers prints a table of servers. current is marked.
-func printFleetServers(w io.Writer, list []api.FleetServer, current string) error {
+// printFleetServers prints a table of servers.
+func printFleetServers(w io.Writer, list []api.FleetServer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SERVER\tREGION\tSTATE\tBONDS\tSTREAMS\tRATE\tCPU\tMEMORY\tADDRESS")
 	for _, s := range list {
-		name := text.Printable(s.Name)
-		if s.Name == current {
-			name += " *"
-		}
 		load := []string{"-", "-", "-", "-", "-"}
 		if s.Running != nil && *s.Running {
 			load = []string{fmt.Sprint(s.Bonds), fmt.Sprint(s.Streams), s.RateBps.String(), fmt.Sprintf("%.0f %%",
 				100*s.CPU),
 				s.MemoryBytes.String()}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", name, cmp.Or(text.Printable(s.Region), "-"), describeServerState(s),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", text.Printable(s.Name), cmp.Or(text.Printable(s.Region), "-"),
+			describeServerState(s),
 			strings.Join(load, "\t"), text.Printable(strings.Join(s.Addresses, " ")))
 	}
 	return t.Flush()
@@ -372,7 +387,7 @@ The server prints its key when it starts; mpbond keygen does so too.`,
 				if err != nil {
 					return err
 				}
-				cmd.PrintErrf("%s is on the list; primaries learn of it within a minute of use\n", args[0])
+				cmd.PrintErrf("%s is on the list; primaries learn of it within half a minute of use\n", args[0])
 				return nil
 			})
 		},
@@ -414,7 +429,11 @@ connections without a cut, drain it first.`,
 		Example: "  mpbond fleet drain eu1\n  mpbond fleet remove eu1",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.runOperator(cmd.Context(), func(_ fleet.Store, op *fleet.Operator) error {
-				return op.RemoveServer(cmd.Context(), args[0])
+				if err := op.RemoveServer(cmd.Context(), args[0]); err != nil {
+					return err
+				}
+				cmd.PrintErrf("%s is off the list; primaries learn of it within half a minute of use\n", args[0])
+				return nil
 			})
 		},
 	}
@@ -445,7 +464,15 @@ another server. Connections that exist go on until they end, for at most the ser
 		Example: "  mpbond fleet drain eu1",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.runOperator(cmd.Context(), func(_ fleet.Store, op *fleet.Operator) error {
-				return op.Drain(cmd.Context(), args[0], draining)
+				if err := op.Drain(cmd.Context(), args[0], draining); err != nil {
+					return err
+				}
+				what := "drains: it is empty when mpbond fleet status shows no bonds"
+				if !draining {
+					what = "serves again"
+				}
+				cmd.PrintErrf("%s %s\n", args[0], what)
+				return nil
 			})
 		},
 	}

@@ -42,6 +42,9 @@ cannot read. It names the fleet's key and up to three servers, those of the regi
   mpbond fleet invite --group staff --quota 50GB --for 168h
   mpbond fleet invite --count 100 --json | jq -r .code`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if n > 1 && t.Name != "" {
+				return cli.UsageError("--name is for one device, and --count for several")
+			}
 			if n < 1 || t.Life < time.Minute {
 				return cli.UsageError("--count must be 1 or more, and --for a minute or more")
 			}
@@ -218,6 +221,7 @@ and one that has used up its quota, is refused by all servers until that ends.`,
 				if o.asJSON {
 					return cli.PrintJSON(cmd.OutOrStdout(), toFleetDevice(d))
 				}
+				cmd.PrintErrf("%s is %s\n", d.Name, toFleetDevice(d).State)
 				return nil
 			})
 		},
@@ -265,8 +269,9 @@ A new invitation lets the device join again.`,
 				}
 				if len(behind) > 0 {
 					return fault.New(fault.Timeout, fmt.Errorf("%s is revoked, but %s has not confirmed it", d.Name,
-						strings.Join(behind, ", ")), "if it runs it may serve the device until its cache is too old: see mpbond fleet status; "+
-						"take a server that is gone off the list: mpbond fleet remove")
+						strings.Join(behind, ", ")),
+						"if it runs it may serve the device until its cache is too old: see mpbond fleet status; "+
+							"take a server that is gone off the list: mpbond fleet remove")
 				}
 				if !o.asJSON {
 					cmd.PrintErrf("%s is revoked at all servers\n", d.Name)
@@ -366,7 +371,7 @@ func fleetEventsCommand(o *fleetOptions) *cobra.Command {
 	var follow bool
 	var since time.Duration
 	cmd := &cobra.Command{
-		Use: "events", Short: "show which devices of the fleet were paired or revoked", Args: cobra.NoArgs,
+		Use: "events", Short: "show devices that were paired, revoked or have used up their quota", Args: cobra.NoArgs,
 		Long: `Show what happened in the fleet: devices that were paired, revoked, or have used up their
 quota. The engine keeps events for 30 days. With --json it prints one object for each.`,
 		Example: "  mpbond fleet events --since 24h\n  mpbond fleet events --follow --json | jq -r .name",

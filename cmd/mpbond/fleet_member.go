@@ -32,9 +32,9 @@ import (
 
 // engineFlags say how to reach a fleet's engine. The toml tags are the keys of fleet.toml.
 type engineFlags struct {
-	Engine string `toml:"engine"`
+	Engine string `toml:"fleet"`
 	Creds  string `toml:"creds"`
-	CA     string `toml:"ca"`
+	CA     string `toml:"fleet_ca"`
 }
 
 // fileScheme is the prefix of an engine that is a directory.

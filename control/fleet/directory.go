@@ -161,7 +161,8 @@ func (d *directory) applyDevice(c Change) (changed bool, err error) {
 		return false, fmt.Errorf("device %v: %w", key.ID(), err)
 	}
 	if isKnown && !dev.isNewerThan(known) || dev.decided().Before(d.gone[key]) {
-		return false, fault.New(fault.Integrity, fmt.Errorf("device %v: an older decision has replaced a newer one", key.ID()),
+		return false, fault.New(fault.Integrity, fmt.Errorf("device %v: an older decision has replaced a newer one",
+			key.ID()),
 			"something with access to the engine has restored an old record; the newer decision stays in force here")
 	}
 	if isKnown && reflect.DeepEqual(dev, known) {
@@ -372,7 +373,8 @@ func (d *directory) rewrite() {
 		lines = append(lines, directoryLine{Device: &knownDevice{Device: dev, Ruled: dev.ruled, Invited: dev.invited}})
 	}
 	for key, decided := range d.gone {
-		lines = append(lines, directoryLine{Device: &knownDevice{Device: Device{Key: key}, Ruled: decided, IsGone: true}})
+		lines = append(lines, directoryLine{Device: &knownDevice{Device: Device{Key: key}, Ruled: decided,
+			IsGone: true}})
 	}
 	if len(d.order.Body) > 0 {
 		lines = append(lines, directoryLine{Order: &d.order})

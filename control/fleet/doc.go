@@ -21,4 +21,6 @@
 //	states.go     which servers run
 //	operator.go   what the operator does
 //	view.go       what an engine holds, for the operator
+//	joined.go     the fleet that a primary has joined
+//	late.go       an engine that does not answer when it is opened
 package fleet

@@ -194,7 +194,8 @@ func openDevice(fleet identity.PublicKey, r deviceRecord) (Device, error) {
 	if inv.Name != "" && inv.Name != r.Name {
 		return Device{}, fault.New(fault.Integrity, errors.New("the device has another name than its invitation"), "")
 	}
-	d := Device{Key: r.Key, Name: r.Name, Code: inv.Code, Enrolled: r.Enrolled, Server: r.Server, Terms: inv.Terms, invited: inv.Issued}
+	d := Device{Key: r.Key, Name: r.Name, Code: inv.Code, Enrolled: r.Enrolled, Server: r.Server, Terms: inv.Terms,
+		invited: inv.Issued}
 	if r.Ruling == nil {
 		return d, nil
 	}

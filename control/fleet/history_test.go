@@ -75,11 +75,13 @@ func TestHistory(t *testing.T) {
 	h.operator = fleet.NewOperator(h.store, newKey(t))
 	waittest.UntilSuccess(t, func() error { return h.operator.Init(t.Context(), "acme") })
 	for _, name := range []string{"eu1", "eu2", "us1"} {
-		err := h.operator.AddServer(t.Context(), fleet.Server{Name: name, Key: newKey(t).Public(), Addresses: []string{name + ":7600"}})
+		err := h.operator.AddServer(t.Context(), fleet.Server{Name: name, Key: newKey(t).Public(),
+			Addresses: []string{name + ":7600"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &historyServer{name: name, dir: t.TempDir(), usage: map[string]*fleet.DeviceUsage{}, changed: map[string]bool{}}
+		s := &historyServer{name: name, dir: t.TempDir(), usage: map[string]*fleet.DeviceUsage{},
+			changed: map[string]bool{}}
 		h.servers = append(h.servers, s)
 		h.startServer(s)
 	}
@@ -104,7 +106,8 @@ func TestHistory(t *testing.T) {
 func (h *history) open() *natsstore.Store {
 	var s *natsstore.Store
 	waittest.UntilSuccess(h, func() (err error) {
-		s, err = natsstore.Open(h.Context(), natsstore.Config{URLs: h.cluster.URLs(), Log: slog.New(slog.DiscardHandler)})
+		s, err = natsstore.Open(h.Context(), natsstore.Config{URLs: h.cluster.URLs(),
+			Log: slog.New(slog.DiscardHandler)})
 		return err
 	})
 	h.Cleanup(s.Close)
@@ -233,7 +236,8 @@ func (h *history) enroll(ctx context.Context) {
 			key := newKey(h).Public()
 			claim, err := code.SignClaim(key)
 			if err == nil {
-				_, err = h.servers[at].current().Enroll(ctx, code.ID(), pairing.Enrollee{Key: key, Name: "x", Claim: claim})
+				_, err = h.servers[at].current().Enroll(ctx, code.ID(), pairing.Enrollee{Key: key, Name: "x",
+					Claim: claim})
 			}
 			h.note("enroll", err)
 			h.mu.Lock()
@@ -274,7 +278,14 @@ func (h *history) revoke(ctx context.Context) {
 
 // runChecks looks all the time whether a server serves a device whose revocation was confirmed a second ago.
 func (h *history) runChecks(ctx context.Context) {
-	for ctx.Err() == nil {
+	t := time.NewTicker(50 * time.Millisecond)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
 		h.mu.Lock()
 		var list []identity.PublicKey
 		for key, at := range h.revoked {
@@ -292,7 +303,6 @@ func (h *history) runChecks(ctx context.Context) {
 			}
 		}
 		h.note("check", nil)
-		time.Sleep(50 * time.Millisecond)
 	}
 }
 
@@ -407,6 +417,7 @@ func (h *history) check() {
 	if counted != carried {
 		h.Errorf("the fleet counts %v, and the servers carried %v", counted, carried)
 	}
-	h.Logf("%d codes, %d devices (%d after an error), %d revocations confirmed, %v carried", len(h.codes), len(list), late,
+	h.Logf("%d codes, %d devices (%d after an error), %d revocations confirmed, %v carried", len(h.codes), len(list),
+		late,
 		len(h.revoked), carried)
 }

@@ -165,8 +165,8 @@ func (m *Member) Run(ctx context.Context) error {
 	return err
 }
 
-// awaitFleet reads the fleet's key from the engine. If the cache has it, an engine that does not answer, or has lost the
-// fleet, is no reason to wait.
+// awaitFleet reads the fleet's key from the engine. If the cache has it, an engine that does not answer, or has lost
+// the fleet, is no reason to wait.
 func (m *Member) awaitFleet(ctx context.Context) error {
 	isKnown := m.directory.fleetKey() != (identity.PublicKey{})
 	for first := true; ; first = false {

@@ -162,6 +162,12 @@ func (o *Operator) RemoveServer(ctx context.Context, name string) error {
 	if err := o.check(ctx); err != nil {
 		return err
 	}
+	// another server of this name shall not begin with the order of this one
+	if _, err := o.store.Get(ctx, Orders, drainKey(name)); err == nil {
+		if err := o.order(ctx, name, false); err != nil {
+			return err
+		}
+	}
 	return o.editList(ctx, func(l *ServerList) error {
 		if _, ok := l.find(name); !ok {
 			return noServerError(name)
@@ -399,6 +405,11 @@ func (o *Operator) Drain(ctx context.Context, server string, draining bool) erro
 	if !slices.ContainsFunc(st.Servers, func(s ServerView) bool { return s.Name == server }) {
 		return noServerError(server)
 	}
+	return o.order(ctx, server, draining)
+}
+
+// order signs and stores an order.
+func (o *Operator) order(ctx context.Context, server string, draining bool) error {
 	signed, err := sign(o.key, Order{Server: server, At: time.Now().UTC(), Draining: draining})
 	if err == nil {
 		_, err = o.store.Put(ctx, Orders, drainKey(server), encode(signed))

@@ -25,7 +25,8 @@ const (
 	// Servers holds the state of each running server, by its name (ServerState). A record lives for
 	// ServerLife after each write.
 	Servers Bucket = "servers"
-	// Orders holds what the operator orders of the fleet: the signed list of servers, and which of them drain.
+	// Orders holds what the operator orders: the signed list of servers, and which of them drain. It also names
+	// the fleet, without a signature: servers pin its key.
 	Orders Bucket = "orders"
 	// UsageCounts holds what each server has carried for each device, by both (usageRecord).
 	UsageCounts Bucket = "usage"
@@ -72,7 +73,7 @@ type Change struct {
 	IsCurrent bool
 }
 
-// Event is a fact worth keeping: a device was paired, revoked or refused. Nothing in it is secret.
+// Event is a fact worth keeping: a device was paired or revoked, or has used up its quota. Nothing in it is secret.
 type Event struct {
 	At     time.Time `json:"at"`
 	Kind   string    `json:"kind"`

@@ -65,7 +65,7 @@ func newFleet(t *testing.T, extra ...string) *fleetNetwork {
 	n.engine = natstest.Start(t, natstest.Options{TLS: true, Hosts: []string{hosts["n1"], hosts["n2"], hosts["n3"]},
 		Command: func(i int, argv ...string) *exec.Cmd { return n.Command(fmt.Sprintf("n%d", i+1), argv...) }})
 	rig.Eventually(t, func() error { // the nodes need a leader first
-		_, err := n.Run("operator", n.Mpbond, "fleet", "init", "acme", "--fleet", n.engine.URLs(), "--ca",
+		_, err := n.Run("operator", n.Mpbond, "fleet", "init", "acme", "--fleet", n.engine.URLs(), "--fleet-ca",
 			n.engine.CAFile)
 		return err
 	})

@@ -61,6 +61,9 @@ func (c command) reason() reason {
 	if r := notRun[c.page+": "+c.Text]; r != "" {
 		return r
 	}
+	if strings.HasPrefix(c.Text, "mpbond fleet ") || strings.Contains(c.Text, "--fleet ") {
+		return ofFleet
+	}
 	return notRun[c.Text]
 }
 

@@ -16,6 +16,7 @@ const (
 	long         reason = "takes minutes or hours"
 	internet     reason = "needs a network beyond the lab"
 	elsewhere    reason = "is run for another page"
+	ofFleet      reason = "needs a fleet: tests of e2e/fleet and cmd/mpbond run such commands"
 )
 
 // notRun has the commands that are not run. The key is the command, with its page if other pages
@@ -56,6 +57,10 @@ var notRun = map[string]reason{
 	"mpbond-lab exp run all --quick":                 long,
 	"mpbond-lab exp run bench --quick --only '2 MB'": long,
 	"GOARCH=arm64 make product":                      long,
+
+	"mpbond-lab fleet":                      long,
+	"docs/howto/fleet.md: mpbond pair CODE": elsewhere,
+	"docs/howto/fleet.md: mpbond primary":   elsewhere,
 
 	"CONTRIBUTING.md: make demo": elsewhere,
 }

@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +31,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"mpbond/base/fault"
+	"mpbond/base/natsconn"
 )
 
 // Names on the servers. Subjects of tasks end in the version and the key, those of marks in the key.
@@ -87,20 +87,21 @@ type Queue struct {
 
 // Open connects to a queue, and makes its streams if there are none.
 func Open(ctx context.Context, o Options) (*Queue, error) {
-	q := &Queue{name: hideSecrets(o.URLs), lease: cmp.Or(o.Lease, DefaultLease), report: o.Report}
+	q := &Queue{name: natsconn.HideSecrets(o.URLs), lease: cmp.Or(o.Lease, DefaultLease), report: o.Report}
 	if q.report == nil {
 		q.report = func(string) {}
 	}
 	options := []nats.Option{nats.Name("mpbond-lab"), nats.Timeout(callTimeout), nats.MaxReconnects(-1),
 		nats.ReconnectWait(retryWait),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { q.lastError.Store(&err) })}
-	if o.CredsFile != "" {
-		options = append(options, nats.UserCredentials(o.CredsFile))
+	auth, err := natsconn.Credentials(o.CredsFile)
+	if err != nil {
+		return nil, err
 	}
+	options = append(options, auth) // may be nil
 	if o.CAFile != "" {
 		options = append(options, nats.RootCAs(o.CAFile))
 	}
-	var err error
 	if q.conn, err = nats.Connect(o.URLs, options...); err != nil {
 		return nil, q.explainOpening(err)
 	}
@@ -470,21 +471,6 @@ func (q *Queue) explainOpening(err error) error {
 		kind, hint = fault.Usage, "check --creds and --ca"
 	}
 	return fault.New(kind, fmt.Errorf("queue %s: %w", q.name, q.reason(err)), hint)
-}
-
-// hideSecrets returns a list of URLs without their users, passwords and tokens.
-func hideSecrets(urls string) string {
-	list := strings.Split(urls, ",")
-	for i, text := range list {
-		list[i] = strings.TrimSpace(text)
-		if u, err := url.Parse(list[i]); err == nil && u.Host != "" {
-			u.User = nil
-			list[i] = u.String()
-		} else if _, host, ok := strings.Cut(list[i], "@"); ok {
-			list[i] = host
-		}
-	}
-	return strings.Join(list, ",")
 }
 
 // versionToken returns a version as a word of subjects.

@@ -83,7 +83,8 @@ func newFleetGuide(cfg Config, server *serverPeer, bond *bondHolder, demand *dem
 			_ = c.Abort()
 			return took, nil
 		},
-		avoided: map[identity.PublicKey]time.Time{}, refusing: map[identity.PublicKey]time.Time{}, failures: map[identity.PublicKey]int{}, hints: map[string]fleet.Hint{}}
+		avoided: map[identity.PublicKey]time.Time{}, refusing: map[identity.PublicKey]time.Time{},
+		failures: map[identity.PublicKey]int{}, hints: map[string]fleet.Hint{}}
 	g.reload()
 	return g
 }

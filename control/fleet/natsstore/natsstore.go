@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"mpbond/base/fault"
-	"mpbond/base/userfile"
+	"mpbond/base/natsconn"
 	"mpbond/control/fleet"
 )
 
@@ -74,9 +73,10 @@ type denial struct {
 // at most three. Errors are faults: Unreachable if no node answers, Permission if it refuses the credentials,
 // Unsupported if it has no JetStream or is too old.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
-	s := &Store{buckets: map[fleet.Bucket]jetstream.KeyValue{}, urls: withoutPasswords(cfg.URLs), log: cfg.Log}
+	s := &Store{buckets: map[fleet.Bucket]jetstream.KeyValue{}, urls: natsconn.HideSecrets(cfg.URLs), log: cfg.Log}
 	opts := []nats.Option{nats.Name(cfg.Name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
-		nats.IgnoreAuthErrorAbort(), nats.ReconnectBufSize(-1), // what cannot be sent fails at once, and its caller tries again
+		nats.IgnoreAuthErrorAbort(),
+		nats.ReconnectBufSize(-1), // what cannot be sent fails at once, and its caller tries again
 		nats.PingInterval(2 * time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(3 * time.Second),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			cfg.Log.Debug("the fleet's engine reports an error", "err", err)
@@ -84,11 +84,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 				s.denied.Store(&denial{time.Now(), err})
 			}
 		})}
-	auth, err := credentials(cfg.Creds)
+	auth, err := natsconn.Credentials(cfg.Creds)
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, auth...)
+	opts = append(opts, auth) // may be nil
 	if cfg.CA != "" {
 		opts = append(opts, nats.RootCAs(cfg.CA))
 	}
@@ -105,40 +105,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, s.explain(err)
 	}
 	return s, nil
-}
-
-// credentials returns the options for a file of credentials.
-func credentials(file string) ([]nats.Option, error) {
-	if file == "" {
-		return nil, nil
-	}
-	data, err := userfile.ReadFile(file)
-	if err != nil {
-		return nil, fault.New(fault.Config, err,
-			"--creds names a file with the credentials that the engine's operator gave you")
-	}
-	if strings.Contains(string(data), "-----BEGIN NATS USER JWT-----") {
-		return []nats.Option{nats.UserCredentials(file)}, nil
-	}
-	opt, err := nats.NkeyOptionFromSeed(file)
-	if err != nil {
-		return nil, fault.New(fault.Config, fmt.Errorf("%s has no credentials for NATS: %w", file, err),
-			"the file contains a user's JWT and seed, as `nsc generate creds` writes it, or a seed alone, SU…")
-	}
-	return []nats.Option{opt}, nil
-}
-
-// withoutPasswords returns the addresses for people and logs.
-func withoutPasswords(urls string) string {
-	var list []string
-	for u := range strings.SplitSeq(urls, ",") {
-		if p, err := url.Parse(strings.TrimSpace(u)); err == nil && p.User != nil {
-			p.User = nil
-			u = p.String()
-		}
-		list = append(list, strings.TrimSpace(u))
-	}
-	return strings.Join(list, ",")
 }
 
 // explainConnectError makes a failure to connect a fault.

@@ -200,21 +200,22 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestPermissions checks that a server with the permissions of docs/howto/fleet.md can do its work, and can write
-// neither another server's state nor what only the operator may.
+// TestPermissions checks that a server with the permissions of packaging/fleet/users.conf can do its work, and can
+// write neither another server's state nor what only the operator may.
 func TestPermissions(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/howto/fleet.md")
+	page, err := os.ReadFile("../../../packaging/fleet/users.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, found := strings.Cut(string(page), "UB…eu1\",")
-	permissions, _, ends := strings.Cut(text, "} }")
+	_, text, found := strings.Cut(string(page), "permissions: {")
+	permissions, _, ends := strings.Cut(text, "]\n")
 	if !found || !ends {
-		t.Fatal("the page has no permissions")
+		t.Fatal("the file has no permissions")
 	}
+	permissions = "permissions: {" + permissions + "] }"
 	c := natstest.Start(t, natstest.Options{Extra: `accounts { FLEET: { jetstream: enabled, users: [
 		{ user: op, password: x }
-		{ user: eu1, password: x, ` + permissions + `} } ] } }`})
+		{ user: eu1, password: x, ` + permissions + ` } ] } }`})
 	host := strings.TrimPrefix(c.URLs(), "nats://")
 	connect := func(user string) *Store {
 		t.Helper()
@@ -240,7 +241,8 @@ func TestPermissions(t *testing.T) {
 		{fleet.UsageCounts, "K7QF-3M2A-XT5B-Y2JD.eu1"}} {
 		revision, err := server.Put(ctx, allowed.bucket, allowed.key, []byte("1"))
 		if err == nil {
-			_, err = server.Update(ctx, allowed.bucket, fleet.Record{Key: allowed.key, Value: []byte("2"), Revision: revision})
+			_, err = server.Update(ctx, allowed.bucket, fleet.Record{Key: allowed.key, Value: []byte("2"),
+				Revision: revision})
 		}
 		if err == nil {
 			_, err = server.Get(ctx, allowed.bucket, allowed.key)
@@ -258,7 +260,8 @@ func TestPermissions(t *testing.T) {
 	for _, denied := range []struct {
 		bucket fleet.Bucket
 		key    string
-	}{{fleet.Servers, "eu2"}, {fleet.Orders, "list"}, {fleet.Orders, "drain.eu2"}, {fleet.UsageCounts, "K7QF.eu2"}} {
+	}{{fleet.Servers, "eu2"}, {fleet.Devices, "beat.eu2"}, {fleet.Orders, "list"}, {fleet.Orders,
+		"drain.eu2"}, {fleet.UsageCounts, "K7QF.eu2"}} {
 		trying, cancel := context.WithTimeout(ctx, time.Second)
 		_, err := server.Put(trying, denied.bucket, denied.key, []byte("1"))
 		cancel()
