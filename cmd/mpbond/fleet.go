@@ -387,7 +387,7 @@ The server prints its key when it starts; mpbond keygen does so too.`,
 				if err != nil {
 					return err
 				}
-				cmd.PrintErrf("%s is on the list; primaries learn of it within half a minute of use\n", args[0])
+				cmd.PrintErrf("%s is on the list; primaries learn of it within ten seconds of use\n", args[0])
 				return nil
 			})
 		},
@@ -424,7 +424,7 @@ func fleetRemoveCommand(o *fleetOptions) *cobra.Command {
 		Use: "remove NAME", ValidArgsFunction: o.completeServers, Args: cobra.ExactArgs(1),
 		Short: "take a server off the fleet's list",
 		Long: `Take a server off the fleet's list. Primaries stop using it when they learn of the new
-list, which any other server tells them within half a minute of use. To end its
+list, which any other server tells them within ten seconds of use. To end its
 connections without a cut, drain it first.`,
 		Example: "  mpbond fleet drain eu1\n  mpbond fleet remove eu1",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -432,7 +432,7 @@ connections without a cut, drain it first.`,
 				if err := op.RemoveServer(cmd.Context(), args[0]); err != nil {
 					return err
 				}
-				cmd.PrintErrf("%s is off the list; primaries learn of it within half a minute of use\n", args[0])
+				cmd.PrintErrf("%s is off the list; primaries learn of it within ten seconds of use\n", args[0])
 				return nil
 			})
 		},

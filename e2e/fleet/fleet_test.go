@@ -215,13 +215,13 @@ func TestDrain(t *testing.T) {
 	n := newFleet(t)
 	n.joinFleet("primary")
 	first := n.awaitServer("primary", "eu1", "eu2")
-	const size = 60 * mb // half a minute
+	const size = 60 * mb // more than fits into buffers: a minute
 	type result struct {
 		out string
 		err error
 	}
 	done := make(chan result, 1)
-	// the drain is noticed while streams are open, within half a minute
+	// the drain is noticed within ten seconds while bytes move
 	download := n.Command("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "120", "-o", "/dev/null",
 		"-w",
 		"%{size_download}", "--limit-rate", "800k", fmt.Sprintf("http://10.60.4.2/%d", size))

@@ -34,11 +34,13 @@ const (
 	similarFactor, similarDelay = 1.25, 5 * time.Millisecond
 	// avoidTime is how long a server that failed is not chosen while others answer.
 	avoidTime = 30 * time.Second
+	// refuseTime is how long a server that refused is no way out for a device that another one refuses.
+	refuseTime = 5 * time.Second
 	// unclearFailures is how many failures in a row count that may be those of this device's links.
 	unclearFailures = 2
 	// offerInterval is how often the server is asked for the fleet's servers while the bond carries something, and
 	// offerTimeout bounds the answer. minOfferDelay is the least time between two questions.
-	offerInterval, offerTimeout, minOfferDelay = 30 * time.Second, 10 * time.Second, time.Second
+	offerInterval, offerTimeout, minOfferDelay = 10 * time.Second, 10 * time.Second, time.Second
 	// drainTime bounds how long streams stay at a server that drains. The server's own limit is usually shorter.
 	drainTime = time.Hour
 )
@@ -147,7 +149,7 @@ func (g *fleetGuide) listCandidates(without identity.PublicKey, now time.Time) (
 		if h, ok := g.hints[g.nameInFleet(p)]; ok {
 			c.hint = &h
 		}
-		switch isKnown := now.Sub(g.hintsAt) < 2*offerInterval; {
+		switch isKnown := now.Sub(g.hintsAt) < time.Minute; {
 		case now.Before(g.avoided[p.Key]):
 			rank[p.Key] = 3
 		case c.hint != nil && c.hint.Draining:
@@ -274,7 +276,7 @@ func (g *fleetGuide) switchServer(ctx context.Context, f failedAttempt) bool {
 	if others := g.listCandidates(f.server, time.Now()); !ok && f.helped && len(others) > 0 {
 		next, ok = others[0].peer, true
 	}
-	if !ok || g.isRefusing(next, time.Now()) {
+	if !ok || isDraining(f.cause) && g.isRefusing(next, time.Now()) {
 		return false
 	}
 	g.log.Warn("another server of the fleet takes over", "from", now.Name, "to", next.Name, "cause", f.cause)
@@ -309,9 +311,8 @@ func (g *fleetGuide) shouldLeave(f failedAttempt) bool {
 		return false
 	}
 	delete(g.failures, f.server)
-	until := time.Now().Add(avoidTime)
-	if g.avoided[f.server], g.choosing = until, true; isDraining(f.cause) {
-		g.refusing[f.server] = until
+	if g.avoided[f.server], g.choosing = time.Now().Add(avoidTime), true; isDraining(f.cause) {
+		g.refusing[f.server] = time.Now().Add(refuseTime)
 	}
 	return true
 }
@@ -342,6 +343,7 @@ func (g *fleetGuide) askSoon() {
 func (g *fleetGuide) runQuestions(ctx context.Context) {
 	t := time.NewTicker(minOfferDelay)
 	defer t.Stop()
+	askedAt := uint64(0) // bytes carried when the server was last asked
 	for {
 		select {
 		case <-ctx.Done():
@@ -355,10 +357,12 @@ func (g *fleetGuide) runQuestions(ctx context.Context) {
 			continue
 		}
 		s := g.bond.currentSession()
+		carried := carriedBytes(s)
 		g.mu.Lock()
-		isDue := g.asked.IsZero() || time.Since(g.asked) >= offerInterval && s.endpoint.IsActive()
+		// an idle connection is no reason to wake a radio
+		isDue := g.asked.IsZero() || time.Since(g.asked) >= offerInterval && carried > askedAt
 		if isDue = isDue && s.endpoint.NoSubflowFor() == 0; isDue {
-			g.asked = time.Now()
+			g.asked, askedAt = time.Now(), carried
 		}
 		g.mu.Unlock()
 		if !isDue {
@@ -368,6 +372,18 @@ func (g *fleetGuide) runQuestions(ctx context.Context) {
 			g.log.Debug("the server did not say which servers the fleet has", "err", err)
 		}
 	}
+}
+
+// carriedBytes returns how many bytes the present subflows of a session have carried, 0 without streams. A subflow
+// that ends, or another session, makes it less: then the next question is late, at most until as much was carried.
+func carriedBytes(s *session) (sum uint64) {
+	if s.endpoint.Streams() == 0 {
+		return 0
+	}
+	for _, sf := range s.endpoint.Status(false).Subflows {
+		sum += uint64(sf.Received) + uint64(sf.Sent)
+	}
+	return sum
 }
 
 // ask asks the server of a session for the fleet's servers, applies the answer, and leaves a server that drains.

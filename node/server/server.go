@@ -497,20 +497,24 @@ func (s *Server) runReapLoop(ctx context.Context) {
 	}
 }
 
-// endDrained ends all bonds of a server that has drained for long enough. since is when it began to drain, as the
-// last call returned it; zero: it does not drain.
+// endDrained ends the bonds without streams of a server that drains, so that their devices go to another one, and
+// all bonds when it has drained for long enough. since is when it began to drain, as the last call returned it; zero:
+// it does not drain.
 func (s *Server) endDrained(since, now time.Time) time.Time {
 	switch {
 	case s.Fleet == nil || !s.Fleet.IsDraining():
 		return time.Time{}
 	case since.IsZero():
-		return now
-	case now.Sub(since) < cmp.Or(time.Duration(s.cfg.Drain), DefaultDrain):
-		return since
+		since = now
 	}
+	isLate := now.Sub(since) >= cmp.Or(time.Duration(s.cfg.Drain), DefaultDrain)
 	for _, b := range s.sessions.listSessions() {
-		s.log.Info("bond ended: the server has drained for long enough", "device", currentDeviceName(s.trust, b))
-		s.retireSession(b, errDraining)
+		streams, _ := b.countSlots(streamSlots)
+		flows, _ := b.countSlots(flowSlots)
+		if isLate || streams+flows == 0 && !b.endpoint.IsActive() {
+			s.log.Info("bond ended: the server drains", "device", currentDeviceName(s.trust, b), "streams", streams)
+			s.retireSession(b, errDraining)
+		}
 	}
 	return since
 }
