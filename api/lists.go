@@ -12,7 +12,7 @@ import (
 // Source is the source of this package. Its comments are the descriptions of the OpenAPI
 // document.
 //
-//go:embed api.go advice.go lists.go facts.go handoffs.go pairing.go plots.go trouble.go policy.go usage.go
+//go:embed api.go advice.go lists.go facts.go fleet.go handoffs.go pairing.go plots.go trouble.go policy.go usage.go
 var Source embed.FS
 
 // Device is this device or a trusted one.

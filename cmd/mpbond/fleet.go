@@ -441,8 +441,8 @@ connections without a cut, drain it first.`,
 
 func fleetRenewCommand(o *fleetOptions) *cobra.Command {
 	return &cobra.Command{
-		Use: "renew", Short: "sign the list of servers anew, for another 90 days", Args: cobra.NoArgs,
-		Long: `Sign the list of servers anew, so that it is valid for another 90 days. Each change of the
+		Use: "renew", Short: "sign the list of servers again, for another 90 days", Args: cobra.NoArgs,
+		Long: `Sign the list of servers again, so that it is valid for another 90 days. Each change of the
 list does the same. mpbond fleet status warns a month before.`,
 		Example: "  mpbond fleet renew",
 		RunE: func(cmd *cobra.Command, _ []string) error {

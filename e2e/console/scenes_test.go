@@ -294,8 +294,8 @@ func TestFleetCard(t *testing.T) {
 		maps.Copy(s, more)
 		return s
 	}
-	status := fields{"fleet": fields{"name": "acme", "server": "eu1", "engine": "nats://n1", "age_seconds": 2, "devices": 7,
-		"waiting": 3, "problem": "the list expired", "servers": []fields{
+	status := fields{"fleet": fields{"name": "acme", "server": "eu1", "engine": "nats://n1", "age_seconds": 2,
+		"devices": 7, "waiting": 3, "problem": "the list expired", "servers": []fields{
 			server("eu1", fields{"bonds": 5, "streams": 40, "rate_bps": 5e6, "cpu": 0.5, "memory_bytes": 50 << 20}),
 			server("eu2", fields{"draining": true}), server("us1", fields{"running": false}),
 			server("new", fields{"listed": false})}}}
@@ -309,8 +309,8 @@ func TestFleetCard(t *testing.T) {
 	})`, chromedp.EvalAwaitPromise))
 	want := []string{"true", "false", "Fleet acme", "the list expired",
 		"This is the server eu1: 7 devices are known, as of 2 s ago. 3 reports wait for the engine.",
-		"eu1||runs|5|40|5 Mbit/s||50 MB|eu1:7600", "eu2||drains|0|0|0 kbit/s||0 B|eu2:7600", "us1||silent||||||us1:7600",
-		"new||not listed|0|0|0 kbit/s||0 B|new:7600"}
+		"eu1||runs|5|40|5.00 Mbit/s||50.0 MB|eu1:7600", "eu2||drains|0|0|0 kbit/s||0 B|eu2:7600",
+		"us1||silent||||||us1:7600", "new||not listed|0|0|0 kbit/s||0 B|new:7600"}
 	if !slices.Equal(got, want) {
 		t.Errorf("the card says\n%s\nand not\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

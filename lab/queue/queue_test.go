@@ -23,7 +23,12 @@ import (
 	"mpbond/base/waittest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// An object that is stored quickly can leave a goroutine of nats.go behind: it reads the channel that it waits on
+	// only after the publisher has been cleaned up.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"))
+}
 
 const version = "v1.2.3-dirty now"
 
