@@ -183,7 +183,7 @@ func (o *fleetOptions) completeFleetNames(cmd *cobra.Command, args []string,
 	return read(ctx, s), cobra.ShellCompDirectiveNoFileComp
 }
 
-// fleetMade is what `fleet init --json` prints.
+// fleetMade is the output of `fleet init --json`.
 type fleetMade struct {
 	Name string             `json:"name"`
 	Key  identity.PublicKey `json:"key"`
@@ -265,7 +265,7 @@ func (o *fleetOptions) saveEngine() error {
 	return config.Write(path, data)
 }
 
-// fleetReport is what `fleet status --json` prints.
+// fleetReport is the output of `fleet status --json`.
 type fleetReport struct {
 	Name    string             `json:"name"`
 	Key     identity.PublicKey `json:"key"`
@@ -424,7 +424,7 @@ func fleetRemoveCommand(o *fleetOptions) *cobra.Command {
 		Use: "remove NAME", ValidArgsFunction: o.completeServers, Args: cobra.ExactArgs(1),
 		Short: "take a server off the fleet's list",
 		Long: `Take a server off the fleet's list. Primaries stop using it when they learn of the new
-list, which any other server tells them within ten seconds of use. To end its
+list. Any other server sends it to them within ten seconds of use. To end its
 connections without a cut, drain it first.`,
 		Example: "  mpbond fleet drain eu1\n  mpbond fleet remove eu1",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -22,7 +22,7 @@ import (
 	"mpbond/internal/cli"
 )
 
-// fleetInvitation is what `fleet invite --json` prints.
+// fleetInvitation is the output of `fleet invite --json`.
 type fleetInvitation struct {
 	Code    string    `json:"code"`
 	QR      string    `json:"qr"`
@@ -233,7 +233,7 @@ and one that has used up its quota, is refused by all servers until that ends.`,
 	return cmd
 }
 
-// fleetRevoked is what `fleet revoke --json` prints.
+// fleetRevoked is the output of `fleet revoke --json`.
 type fleetRevoked struct {
 	fleetDevice
 	Behind []string `json:"behind"` // servers that have not confirmed it
@@ -285,7 +285,7 @@ A new invitation lets the device join again.`,
 	return cmd
 }
 
-// fleetUsageRow is what devices have carried. The JSON is a contract.
+// fleetUsageRow has the bytes that a device has carried. The JSON is a contract.
 type fleetUsageRow struct {
 	Device      string     `json:"device"` // name; "" if the fleet has it no more
 	ID          string     `json:"id"`

@@ -27,7 +27,7 @@ func (v Volume) minus(o Volume) Volume { return Volume{v.Down - o.Down, v.Up - o
 // total returns the bytes of both directions.
 func (v Volume) total() unit.Bytes { return v.Down + v.Up }
 
-// DeviceUsage is what this server has carried for a device, by its own file of counts. They only grow, but
+// DeviceUsage counts the bytes that this server has carried for a device, by its own file. They only grow, but
 // Month begins at zero in each month.
 type DeviceUsage struct {
 	Device string // ID
@@ -66,7 +66,7 @@ type usageCounts struct {
 	others  map[string]otherUsage  // what other servers have carried for devices with a quota
 }
 
-// otherUsage is what the other servers have carried for a device in a month.
+// otherUsage counts the bytes that the other servers have carried for a device in a month.
 type otherUsage struct {
 	month string
 	bytes unit.Bytes
@@ -242,7 +242,7 @@ func (m *Member) runUsage(ctx context.Context) {
 		if isLast {
 			return
 		}
-		sleep(ctx, usageInterval)
+		waitFor(ctx, usageInterval)
 	}
 }
 

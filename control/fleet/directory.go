@@ -15,7 +15,7 @@ import (
 	"mpbond/base/store"
 )
 
-// directory is what a server knows of the fleet: its devices, its list of servers and its key. A file keeps
+// directory has a server's knowledge of the fleet: its devices, its list of servers and its key. A file keeps
 // it, so that known devices are served while the engine is lost, also after a restart. Nobody is served
 // when what it knows is older than life. Safe for concurrent use.
 type directory struct {

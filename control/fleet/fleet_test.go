@@ -217,14 +217,14 @@ func (w *world) invite(t fleet.InviteTerms) pairing.Code {
 	return code
 }
 
-// known reports whether a member serves a device.
-func known(m *member, d device) bool {
+// knowsDevice reports whether a member serves a device.
+func knowsDevice(m *member, d device) bool {
 	return m.Allowed(identity.RolePrimary)(d.Public()) && !m.IsStale()
 }
 
 func (w *world) awaitKnown(m *member, d device, want bool) {
 	w.Helper()
-	waittest.Until(w, fmt.Sprintf("%s is served: %v", d.ID(), want), func() bool { return known(m, d) == want })
+	waittest.Until(w, fmt.Sprintf("%s is served: %v", d.ID(), want), func() bool { return knowsDevice(m, d) == want })
 }
 
 // TestOneUse checks that a code is used once, when many devices use it at two servers at once, and that all
@@ -332,7 +332,7 @@ func TestRevoke(t *testing.T) {
 	if err != nil || len(behind) != 0 {
 		t.Fatalf("behind %v: %v", behind, err)
 	}
-	if known(a, d) || known(b, d) {
+	if knowsDevice(a, d) || knowsDevice(b, d) {
 		t.Error("a server serves the device after the revocation is confirmed")
 	}
 	t.Logf("confirmed by both servers after %v", time.Since(began).Round(time.Millisecond))
@@ -408,7 +408,7 @@ func TestForgeries(t *testing.T) {
 		if _, err := next.enroll(t.Context(), a, w.invite(fleet.InviteTerms{})); err != nil {
 			t.Fatal(err)
 		}
-		waittest.Until(t, key, func() bool { return a.Status().Devices > 0 && known(a, next) })
+		waittest.Until(t, key, func() bool { return a.Status().Devices > 0 && knowsDevice(a, next) })
 	}
 	waitForRevision("the restored record was read")
 	// deleted, and then restored
@@ -466,11 +466,11 @@ func TestForgeries(t *testing.T) {
 	b := w.join("eu2", nil)
 	w.awaitKnown(b, next, true)
 	for _, m := range []*member{a, b} {
-		if known(m, thief) {
+		if knowsDevice(m, thief) {
 			t.Error("a device with the invitation of another is served")
 		}
 	}
-	if known(a, good) {
+	if knowsDevice(a, good) {
 		t.Error("a restored record has undone a revocation")
 	}
 	if a.Allowed(identity.RolePrimary)(second) {

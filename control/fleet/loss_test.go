@@ -79,7 +79,7 @@ func TestEngineLost(t *testing.T) {
 	if took := time.Since(lost); took > 2*life {
 		t.Errorf("a cache of %v was used for %v", life, took)
 	}
-	if !known(a, d) {
+	if !knowsDevice(a, d) {
 		t.Error("a known device is not served without the engine")
 	}
 	_ = a.stop()

@@ -184,7 +184,7 @@ func (m *Member) awaitFleet(ctx context.Context) error {
 		if first {
 			m.log.Warn("waiting for the fleet's engine", "engine", m.store.Describe(), "err", err, "hint", fault.HintOf(err))
 		}
-		if !sleep(ctx, retryInterval) {
+		if !waitFor(ctx, retryInterval) {
 			return nil
 		}
 	}
@@ -196,7 +196,7 @@ func (m *Member) watch(ctx context.Context, b Bucket, take func(Change)) {
 		if err := m.store.Watch(ctx, b, take); err != nil && ctx.Err() == nil {
 			m.log.Debug("watching the fleet failed, trying again", "bucket", b, "err", err)
 		}
-		sleep(ctx, retryInterval)
+		waitFor(ctx, retryInterval)
 	}
 }
 
@@ -216,14 +216,14 @@ func (m *Member) watchDevices(ctx context.Context) {
 			return nil
 		})
 		_ = g.Wait()
-		sleep(ctx, retryInterval)
+		waitFor(ctx, retryInterval)
 	}
 }
 
 // checkBeats returns when ctx ends, or when the engine answers although nothing has come by the watch for a while.
 func (m *Member) checkBeats(ctx context.Context) {
 	m.lastChange.Store(time.Now().UnixNano())
-	for sleep(ctx, beatInterval) {
+	for waitFor(ctx, beatInterval) {
 		age, isFresh := m.directory.age()
 		if m.wasFresh.Swap(isFresh) != isFresh {
 			m.notify() // devices are served no more, or again
@@ -564,7 +564,7 @@ func (m *Member) writeEvent(ctx context.Context) bool {
 	writing, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
 	if m.store.AddEvent(writing, e) != nil {
-		return sleep(ctx, retryInterval)
+		return waitFor(ctx, retryInterval)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -574,8 +574,8 @@ func (m *Member) writeEvent(ctx context.Context) bool {
 	return true
 }
 
-// sleep waits, and reports whether it did not end with ctx.
-func sleep(ctx context.Context, d time.Duration) bool {
+// waitFor waits, and reports whether it did not end with ctx.
+func waitFor(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
