@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"sync"
@@ -49,6 +50,14 @@ type usageRecord struct {
 	All       Volume `json:"all"`
 	Base      Volume `json:"base"`
 	MonthBase Volume `json:"month_base"`
+	// Process names the process that wrote the record: another one has computed its bases already.
+	Process string `json:"process,omitempty"`
+}
+
+// writtenUsage is the newest record that the engine is known to have.
+type writtenUsage struct {
+	usageRecord
+	revision uint64 // 0: not known, since a write has failed, which may take effect later
 }
 
 // usageWriters bounds the concurrent writes of counts.
@@ -56,14 +65,15 @@ const usageWriters = 32
 
 // usageCounts writes the counts of this server's devices. Safe for concurrent use.
 type usageCounts struct {
-	store  Store
-	server string
+	store   Store
+	server  string
+	process string // the name of this process: see usageRecord
 
 	mu      sync.Mutex
-	start   map[string]DeviceUsage // what the file had when the process began; nil before
-	written map[string]usageRecord // by device
-	pending map[string]DeviceUsage // that the engine has not taken yet
-	others  map[string]otherUsage  // what other servers have carried for devices with a quota
+	start   map[string]DeviceUsage  // what the file had when the process began; nil before
+	written map[string]writtenUsage // by device
+	pending map[string]DeviceUsage  // that the engine has not taken yet
+	others  map[string]otherUsage   // what other servers have carried for devices with a quota
 }
 
 // otherUsage counts the bytes that the other servers have carried for a device in a month.
@@ -74,7 +84,7 @@ type otherUsage struct {
 }
 
 func newUsageCounts(store Store, server string) *usageCounts {
-	return &usageCounts{store: store, server: server, written: map[string]usageRecord{},
+	return &usageCounts{store: store, server: server, process: rand.Text(), written: map[string]writtenUsage{},
 		pending: map[string]DeviceUsage{}, others: map[string]otherUsage{}}
 }
 
@@ -113,39 +123,65 @@ func (u *usageCounts) flush(ctx context.Context, now time.Time) error {
 	return g.Wait()
 }
 
-// write writes the counts of one device.
+// write writes the counts of one device. It replaces only the revision that it knows: an earlier write that seemed to
+// fail may reach the engine later, and must not undo this one.
 func (u *usageCounts) write(ctx context.Context, d DeviceUsage, now time.Time) error {
 	u.mu.Lock()
-	last, isKnown := u.written[d.Device]
+	last := u.written[d.Device]
 	start := u.start[d.Device]
 	u.mu.Unlock()
 	key := d.Device + "." + u.server
-	if !isKnown {
-		r, err := u.store.Get(ctx, UsageCounts, key)
-		if err != nil && !errors.Is(err, ErrNoRecord) {
+	if last.revision == 0 {
+		var err error
+		if last, err = u.read(ctx, key, start); err != nil {
 			return err
 		}
-		if err == nil && json.Unmarshal(r.Value, &last) == nil {
-			last.Base, last.MonthBase = rebase(last, start)
-		}
 	}
-	r := usageRecord{Device: d.Device, Server: u.server, Month: monthOfDay(d.Day), At: now.UTC(), Base: last.Base}
+	r := usageRecord{Device: d.Device, Server: u.server, Month: monthOfDay(d.Day), At: now.UTC(), Base: last.Base,
+		Process: u.process}
 	if r.Month == last.Month {
 		r.MonthBase = last.MonthBase
 	}
 	r.All, r.InMonth = d.All.plus(r.Base), d.Month.plus(r.MonthBase)
-	if !isKnown || r.All != last.All || r.Month != last.Month {
-		if _, err := u.store.Put(ctx, UsageCounts, key, encode(r)); err != nil {
-			return err
-		}
+	next := last
+	var err error
+	switch {
+	case last.revision == 0:
+		next.revision, err = u.store.Create(ctx, UsageCounts, key, encode(r), 0)
+	case r.All != last.All || r.Month != last.Month || r.Process != last.Process:
+		next.revision, err = u.store.Update(ctx, UsageCounts, Record{Key: key, Value: encode(r),
+			Revision: last.revision})
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.written[d.Device] = r
+	if err != nil {
+		next.revision = 0
+		u.written[d.Device] = next
+		return err
+	}
+	next.usageRecord = r
+	u.written[d.Device] = next
 	if u.pending[d.Device] == d {
 		delete(u.pending, d.Device)
 	}
 	return nil
+}
+
+// read reads the record of a device, and computes its bases if an earlier process wrote it. start is what the server's
+// file had when this process began.
+func (u *usageCounts) read(ctx context.Context, key string, start DeviceUsage) (writtenUsage, error) {
+	r, err := u.store.Get(ctx, UsageCounts, key)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		return writtenUsage{}, nil
+	case err != nil:
+		return writtenUsage{}, err
+	}
+	w := writtenUsage{revision: r.Revision}
+	if json.Unmarshal(r.Value, &w.usageRecord) == nil && w.Process != u.process {
+		w.Base, w.MonthBase = rebase(w.usageRecord, start)
+	}
+	return w, nil
 }
 
 // rebase returns the offsets between the server's file and the totals on the engine, when the file had start at the

@@ -30,6 +30,9 @@ type breakable struct {
 	lost atomic.Bool
 	mu   sync.Mutex
 	cut  []context.CancelFunc // of watches
+
+	delays  atomic.Bool // the next write of a count fails, and is in delayed
+	delayed chan func()
 }
 
 var errLost = fault.New(fault.Unreachable, errors.New("the engine is lost"), "")
@@ -65,12 +68,20 @@ func (b *breakable) Create(ctx context.Context, in fleet.Bucket, key string, v [
 	if err := b.err(); err != nil {
 		return 0, err
 	}
+	if in == fleet.UsageCounts && b.delays.CompareAndSwap(true, false) {
+		b.delayed <- func() { _, _ = b.Store.Create(context.Background(), in, key, v, life) }
+		return 0, errLost
+	}
 	return b.Store.Create(ctx, in, key, v, life)
 }
 
 func (b *breakable) Update(ctx context.Context, in fleet.Bucket, r fleet.Record) (uint64, error) {
 	if err := b.err(); err != nil {
 		return 0, err
+	}
+	if in == fleet.UsageCounts && b.delays.CompareAndSwap(true, false) {
+		b.delayed <- func() { _, _ = b.Store.Update(context.Background(), in, r) }
+		return 0, errLost
 	}
 	return b.Store.Update(ctx, in, r)
 }
@@ -126,7 +137,7 @@ func newStore(t *testing.T, dir string) *breakable {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &breakable{Store: s}
+	return &breakable{Store: s, delayed: make(chan func(), 1)}
 }
 
 // newWorld makes a fleet whose list has the servers eu1, eu2 and us1.

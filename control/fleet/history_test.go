@@ -343,7 +343,7 @@ func (h *history) runFaults(ctx context.Context) {
 	}
 }
 
-// heal waits until all servers know everything and have reported everything.
+// heal waits until all servers know everything, and until the fleet counts what they carried.
 func (h *history) heal() {
 	waittest.UntilSuccess(h, func() error {
 		ctx, cancel := context.WithTimeout(h.Context(), 5*time.Second)
@@ -354,12 +354,35 @@ func (h *history) heal() {
 		}
 		for _, s := range h.servers {
 			st := s.member.Status()
-			if st.Age > 10*time.Second || st.Devices != len(list) || st.Waiting > 0 {
+			if st.Age > 10*time.Second || st.Devices != len(list) {
 				return fmt.Errorf("%s: %+v, of %d devices", s.name, st, len(list))
 			}
 		}
+		rows, err := fleet.ReadUsage(ctx, h.store)
+		if err != nil {
+			return err
+		}
+		counted := unit.Bytes(0)
+		for _, r := range rows {
+			counted += r.All.Down
+		}
+		if carried := h.carried(); counted != carried {
+			return fmt.Errorf("the fleet counts %d bytes, and the servers carried %d", counted, carried)
+		}
 		return nil
 	})
+}
+
+// carried returns the bytes that all servers have carried.
+func (h *history) carried() (sum unit.Bytes) {
+	for _, s := range h.servers {
+		s.mu.Lock()
+		for _, u := range s.usage {
+			sum += u.All.Down
+		}
+		s.mu.Unlock()
+	}
+	return sum
 }
 
 // check checks the history.
@@ -401,22 +424,7 @@ func (h *history) check() {
 			}
 		}
 	}
-	rows, err := fleet.ReadUsage(h.Context(), h.store)
-	if err != nil {
-		h.Fatal(err)
-	}
-	counted, carried := unit.Bytes(0), unit.Bytes(0)
-	for _, r := range rows {
-		counted += r.All.Down
-	}
-	for _, s := range h.servers {
-		for _, u := range s.usage {
-			carried += u.All.Down
-		}
-	}
-	if counted != carried {
-		h.Errorf("the fleet counts %v, and the servers carried %v", counted, carried)
-	}
+	carried := h.carried()
 	h.Logf("%d codes, %d devices (%d after an error), %d revocations confirmed, %v carried", len(h.codes), len(list),
 		late,
 		len(h.revoked), carried)

@@ -100,73 +100,128 @@ func TestEngineLost(t *testing.T) {
 	}
 }
 
+// serverCounts is what the file of a server's counts has, for one device.
+type serverCounts struct {
+	*world
+	device string
+	day    string
+	now    atomic.Pointer[fleet.DeviceUsage]
+}
+
+func (c *serverCounts) set(month, all unit.Bytes) {
+	c.now.Store(&fleet.DeviceUsage{Device: c.device, Day: c.day, Month: fleet.Volume{Down: month},
+		All: fleet.Volume{Down: all}})
+}
+
+// start starts a server, and waits until it has read its file.
+func (c *serverCounts) start(name string) *member {
+	var calls atomic.Int64
+	m := c.join(name, func(cfg *fleet.MemberConfig) {
+		cfg.Usage = func() []fleet.DeviceUsage { calls.Add(1); return []fleet.DeviceUsage{*c.now.Load()} }
+	})
+	waittest.Until(c, "the server has read its counts", func() bool { return calls.Load() > 1 })
+	return m
+}
+
+// expect waits until the fleet counts so much.
+func (c *serverCounts) expect(month, all unit.Bytes) {
+	c.Helper()
+	waittest.UntilSuccess(c, func() error { return c.check(month, all) })
+}
+
+func (c *serverCounts) check(month, all unit.Bytes) error {
+	rows, err := fleet.ReadUsage(c.Context(), c.store)
+	if err != nil {
+		return err
+	}
+	var m, sum unit.Bytes
+	for _, r := range rows {
+		m, sum = m+r.InMonth.Down, sum+r.All.Down
+	}
+	if m != month || sum != all {
+		return fmt.Errorf("the fleet counts %v in the month and %v in all, not %v and %v", m, sum, month, all)
+	}
+	return nil
+}
+
 // TestUsage checks that what servers carry is counted once: after restarts, after losses of the engine and of the
 // server's own file.
 func TestUsage(t *testing.T) {
-	w := newWorld(t)
-	id := newKey(t).ID().String()
-	day := "2026-11-29"
-	var now atomic.Pointer[fleet.DeviceUsage]
-	set := func(month, all unit.Bytes) {
-		now.Store(&fleet.DeviceUsage{Device: id, Day: day, Month: fleet.Volume{Down: month},
-			All: fleet.Volume{Down: all}})
-	}
-	start := func(name string) *member { // and wait until the server has read its file
-		var calls atomic.Int64
-		m := w.join(name, func(c *fleet.MemberConfig) {
-			c.Usage = func() []fleet.DeviceUsage { calls.Add(1); return []fleet.DeviceUsage{*now.Load()} }
-		})
-		waittest.Until(t, "the server has read its counts", func() bool { return calls.Load() > 1 })
-		return m
-	}
-	expect := func(month, all unit.Bytes) {
-		t.Helper()
-		waittest.UntilSuccess(t, func() error {
-			rows, err := fleet.ReadUsage(t.Context(), w.store)
-			if err != nil {
-				return err
-			}
-			var m, sum unit.Bytes
-			for _, r := range rows {
-				m, sum = m+r.InMonth.Down, sum+r.All.Down
-			}
-			if m != month || sum != all {
-				return fmt.Errorf("the fleet counts %v in the month and %v in all, not %v and %v", m, sum, month, all)
-			}
-			return nil
-		})
-	}
-	set(100, 1000) // the file has this at the start
-	a := start("eu1")
-	expect(100, 1000)
-	set(150, 1050)
-	expect(150, 1050)
-	w.must(a.stop())
-	a = start("eu1") // restarted with the same file
-	set(160, 1060)
-	expect(160, 1060)
+	c := &serverCounts{world: newWorld(t), device: newKey(t).ID().String(), day: "2026-11-29"}
+	c.set(100, 1000) // the file has this at the start
+	a := c.start("eu1")
+	c.expect(100, 1000)
+	c.set(150, 1050)
+	c.expect(150, 1050)
+	c.must(a.stop())
+	a = c.start("eu1") // restarted with the same file
+	c.set(160, 1060)
+	c.expect(160, 1060)
 	a.store.lose(true)
-	set(200, 1100)
+	c.set(200, 1100)
 	waittest.Until(t, "a count waits", func() bool { return a.Status().Waiting > 0 })
 	a.store.lose(false)
-	expect(200, 1100)
-	w.must(a.stop())
-	set(0, 0) // the file is lost
-	a = start("eu1")
-	set(5, 5)
-	expect(205, 1105)
-	w.must(a.stop())
-	set(5, 5)
-	a = start("eu1")
-	set(7, 7)
-	expect(207, 1107)
-	day = "2026-12-01"
-	set(1, 8)
-	expect(1, 1108)
-	w.must(a.stop())
-	set(10, 10)
-	start("eu2") // another server's own counts
-	expect(11, 1118)
+	c.expect(200, 1100)
+	c.must(a.stop())
+	c.set(0, 0) // the file is lost
+	a = c.start("eu1")
+	c.set(5, 5)
+	c.expect(205, 1105)
+	c.must(a.stop())
+	c.set(5, 5)
+	a = c.start("eu1")
+	c.set(7, 7)
+	c.expect(207, 1107)
+	c.day = "2026-12-01"
+	c.set(1, 8)
+	c.expect(1, 1108)
+	c.must(a.stop())
+	c.set(10, 10)
+	c.start("eu2") // another server's own counts
+	c.expect(11, 1118)
+}
+
+// TestLateUsage checks that a write that seemed to fail, and takes effect later, changes no count.
+func TestLateUsage(t *testing.T) {
+	for _, isFirst := range []bool{true, false} {
+		t.Run(fmt.Sprintf("first write %v", isFirst), func(t *testing.T) {
+			c := &serverCounts{world: newWorld(t), device: newKey(t).ID().String(), day: "2026-11-29"}
+			c.set(10, 10)
+			started := make(chan *member, 1)
+			isAsked := false
+			a := c.join("eu1", func(cfg *fleet.MemberConfig) {
+				cfg.Usage = func() []fleet.DeviceUsage {
+					if !isAsked && isFirst { // the engine does not get what the file has at the start
+						(<-started).store.delays.Store(true)
+					}
+					isAsked = true
+					return []fleet.DeviceUsage{*c.now.Load()}
+				}
+			})
+			started <- a
+			if isFirst {
+				<-a.store.delayed
+			} else {
+				c.expect(10, 10)
+			}
+			for _, isBefore := range []bool{true, false} { // the late write comes before the next one
+				n := c.now.Load().All.Down + 40
+				a.store.delays.Store(true)
+				c.set(n, n)
+				land := <-a.store.delayed
+				if isBefore {
+					land()
+				}
+				c.set(n+10, n+10)
+				c.expect(n+10, n+10)
+				if land(); c.check(n+10, n+10) != nil {
+					t.Error(c.check(n+10, n+10))
+				}
+				c.set(n+20, n+20)
+				c.expect(n+20, n+20)
+			}
+		})
+	}
 }
 
 // TestEvents checks that pairings and revocations are on record.
