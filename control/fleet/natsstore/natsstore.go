@@ -171,7 +171,11 @@ func (s *Store) recentDenial() error {
 func (s *Store) makeBuckets(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
-	if _, err := s.js.AccountInfo(ctx); err != nil {
+	err := s.ask(ctx, func(ctx context.Context) error {
+		_, err := s.js.AccountInfo(ctx)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	replicas := min(max(len(s.conn.DiscoveredServers()), len(s.conn.Servers()), 1), 3)
@@ -179,37 +183,61 @@ func (s *Store) makeBuckets(ctx context.Context) error {
 		replicas = 1 // two nodes have no majority without either
 	}
 	for _, b := range fleet.Buckets() {
-		kv, err := s.js.KeyValue(ctx, prefix+string(b))
-		if errors.Is(err, jetstream.ErrBucketNotFound) {
-			cfg := jetstream.KeyValueConfig{Bucket: prefix + string(b), History: 1, MaxValueSize: fleet.MaxValue,
-				Replicas: replicas, LimitMarkerTTL: markerLife}
-			if b == fleet.Servers {
-				cfg.TTL = fleet.ServerLife
-			}
-			kv, err = s.js.CreateKeyValue(ctx, cfg)
-			if err != nil && s.recentDenial() != nil {
-				return fault.New(fault.NotFound, errors.New("there is no fleet on this engine"),
-					"the fleet's operator makes one: mpbond fleet init NAME; servers may make no buckets")
-			}
-			if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
-				kv, err = s.js.KeyValue(ctx, prefix+string(b))
-			}
-		}
+		err := s.ask(ctx, func(ctx context.Context) (err error) {
+			s.buckets[b], err = s.makeBucket(ctx, b, replicas)
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("bucket %s: %w", b, err)
 		}
-		s.buckets[b] = kv
 	}
-	_, err := s.js.Stream(ctx, eventStream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = s.js.CreateStream(ctx, jetstream.StreamConfig{Name: eventStream, Subjects: []string{eventSubject},
-			Replicas: replicas, MaxAge: fleet.EventLife, MaxMsgs: maxEvents, MaxMsgSize: fleet.MaxValue,
-			Discard: jetstream.DiscardOld})
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			err = nil
+	return s.ask(ctx, func(ctx context.Context) error {
+		_, err := s.js.Stream(ctx, eventStream)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			_, err = s.js.CreateStream(ctx, jetstream.StreamConfig{Name: eventStream, Subjects: []string{eventSubject},
+				Replicas: replicas, MaxAge: fleet.EventLife, MaxMsgs: maxEvents, MaxMsgSize: fleet.MaxValue,
+				Discard: jetstream.DiscardOld})
+			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+				err = nil
+			}
+		}
+		return err
+	})
+}
+
+// makeBucket opens a bucket, and makes it if it is missing.
+func (s *Store) makeBucket(ctx context.Context, b fleet.Bucket, replicas int) (jetstream.KeyValue, error) {
+	kv, err := s.js.KeyValue(ctx, prefix+string(b))
+	if !errors.Is(err, jetstream.ErrBucketNotFound) {
+		return kv, err
+	}
+	cfg := jetstream.KeyValueConfig{Bucket: prefix + string(b), History: 1, MaxValueSize: fleet.MaxValue,
+		Replicas: replicas, LimitMarkerTTL: markerLife}
+	if b == fleet.Servers {
+		cfg.TTL = fleet.ServerLife
+	}
+	kv, err = s.js.CreateKeyValue(ctx, cfg)
+	switch {
+	case err != nil && s.recentDenial() != nil:
+		return nil, fault.New(fault.NotFound, errors.New("there is no fleet on this engine"),
+			"the fleet's operator makes one: mpbond fleet init NAME; servers may make no buckets")
+	case errors.Is(err, jetstream.ErrBucketExists): // another process was faster
+		return s.js.KeyValue(ctx, prefix+string(b))
+	}
+	return kv, err
+}
+
+// ask calls f until it is answered or ctx ends. Nodes that have no leader yet, of all or of one bucket, leave a request
+// without an answer: so it is repeated, with more time each time.
+func (s *Store) ask(ctx context.Context, f func(context.Context) error) error {
+	for wait := reconnectWait; ; wait *= 2 {
+		asking, cancel := context.WithTimeout(ctx, wait)
+		err := f(asking)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || s.recentDenial() != nil {
+			return err
 		}
 	}
-	return err
 }
 
 // Describe implements fleet.Store.

@@ -34,6 +34,7 @@ func open(t *testing.T, c *natstest.Cluster, cfg Config) *Store {
 }
 
 func TestContract(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) (a, b fleet.Store) {
 		c := natstest.Start(t, natstest.Options{})
 		return open(t, c, Config{}), open(t, c, Config{})
@@ -42,6 +43,7 @@ func TestContract(t *testing.T) {
 
 // TestContractCluster runs the suite on a cluster of three nodes with TLS.
 func TestContractCluster(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("three nodes for each part of the suite")
 	}
@@ -53,6 +55,7 @@ func TestContractCluster(t *testing.T) {
 
 // TestNodeLost checks that a store of three nodes works while one of them is killed, and that a watch goes on.
 func TestNodeLost(t *testing.T) {
+	t.Parallel()
 	c := natstest.Start(t, natstest.Options{Nodes: 3})
 	s := open(t, c, Config{})
 	seen := make(chan fleet.Change, 100)
@@ -99,6 +102,7 @@ func TestNodeLost(t *testing.T) {
 // TestEngineLost checks that requests fail in time while the engine is away, and work again afterwards, with the
 // same watch.
 func TestEngineLost(t *testing.T) {
+	t.Parallel()
 	c := natstest.Start(t, natstest.Options{})
 	s := open(t, c, Config{})
 	if _, err := s.Put(t.Context(), fleet.Devices, "before", []byte("1")); err != nil {
@@ -127,6 +131,7 @@ func TestEngineLost(t *testing.T) {
 
 // TestBadEngines checks the errors for people.
 func TestBadEngines(t *testing.T) {
+	t.Parallel()
 	nothing := natstest.Start(t, natstest.Options{NoJetStream: true})
 	plain := natstest.Start(t, natstest.Options{})
 	withTLS := natstest.Start(t, natstest.Options{TLS: true})
@@ -177,6 +182,7 @@ func TestBadEngines(t *testing.T) {
 
 // TestReplicas checks that a cluster of three nodes keeps three copies.
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	c := natstest.Start(t, natstest.Options{Nodes: 3})
 	s := open(t, c, Config{})
 	for _, b := range fleet.Buckets() {
@@ -203,6 +209,7 @@ func TestReplicas(t *testing.T) {
 // TestPermissions checks that a server with the permissions of packaging/fleet/users.conf can do its work, and can
 // write neither another server's state nor what only the operator may.
 func TestPermissions(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../../packaging/fleet/users.conf")
 	if err != nil {
 		t.Fatal(err)
