@@ -124,7 +124,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 const maxGather = 256 << 10
 
 // WriteTo implements io.WriterTo: it writes received bytes to w, without copying them, until the
-// stream ends.
+// stream ends or the deadline of reading has passed.
 func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	var list net.Buffers
 	for {
@@ -132,9 +132,12 @@ func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 		n := 0
 		c.endpoint.mu.Lock()
 		for n == 0 {
-			if c.closed {
+			switch err = c.stream.Err(); {
+			case c.closed:
 				err = net.ErrClosed
-			} else if err = c.stream.Err(); err == nil && c.stream.EOF() {
+			case c.readDeadline.hasPassed():
+				err = os.ErrDeadlineExceeded
+			case err == nil && c.stream.EOF():
 				_, err = c.stream.Read(nil)
 			}
 			if err != nil {

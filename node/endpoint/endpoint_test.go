@@ -307,6 +307,10 @@ func TestOpenedAndDeadline(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); !errors.As(err, &ne) || !ne.Timeout() {
 		t.Errorf("Read past the deadline: %v", err)
 	}
+	_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+	if _, err := c.WriteTo(io.Discard); !errors.As(err, &ne) || !ne.Timeout() {
+		t.Errorf("WriteTo past the deadline: %v", err)
+	}
 	release <- true
 }
 
