@@ -9,10 +9,12 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +36,7 @@ type Node struct {
 	Dir string
 
 	program, config string
+	monitor         string // HOST:PORT; "": none
 	command         func(argv ...string) *exec.Cmd
 	cmd             *exec.Cmd
 }
@@ -48,6 +51,8 @@ type Options struct {
 	Extra string
 	// NoJetStream leaves JetStream out.
 	NoJetStream bool
+	// Monitor makes the nodes count requests: see Requests.
+	Monitor bool
 	// Hosts are the addresses of the nodes, where Command prepares programs to run; nil: all run here.
 	Hosts   []string
 	Command func(node int, argv ...string) *exec.Cmd
@@ -123,6 +128,10 @@ func Start(t testing.TB, o Options) *Cluster {
 		if o.TLS {
 			fmt.Fprintf(&b, "tls { cert_file: %q, key_file: %q }\n", dir+"/node.pem", dir+"/node.key")
 		}
+		if o.Monitor {
+			node.monitor = porttest.FreeAddress(t)
+			fmt.Fprintf(&b, "http: %q\n", node.monitor)
+		}
 		b.WriteString(o.Extra)
 		if err := os.WriteFile(node.config, []byte(b.String()), 0o600); err != nil {
 			t.Fatal(err)
@@ -135,6 +144,27 @@ func Start(t testing.TB, o Options) *Cluster {
 		node.awaitReady(t)
 	}
 	return c
+}
+
+// Requests returns how many messages the nodes have got from clients since they started. The cluster needs
+// Options.Monitor.
+func (c *Cluster) Requests() (sum int64, err error) {
+	for _, n := range c.Nodes {
+		resp, err := http.Get("http://" + n.monitor + "/varz")
+		if err != nil {
+			return 0, err
+		}
+		var v struct {
+			Count int64 `json:"in_client_msgs"`
+		}
+		err = json.NewDecoder(resp.Body).Decode(&v)
+		resp.Body.Close()
+		if err != nil {
+			return 0, err
+		}
+		sum += v.Count
+	}
+	return sum, nil
 }
 
 // Restart starts a node again that was killed, with the same address and store.

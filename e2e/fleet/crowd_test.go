@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -30,8 +33,7 @@ import (
 )
 
 var (
-	crowdDevices = flag.Int("crowd", 20, "run TestCrowd with this number of devices; with over 150 the servers refuse "+
-		"some, since all have one address")
+	crowdDevices = flag.Int("crowd", 20, "run TestCrowd with this number of devices; many need root")
 	crowdStreams = flag.Int("crowd.streams", 10, "with this number of streams each")
 )
 
@@ -46,6 +48,7 @@ type crowd struct {
 
 // crowdDevice is a device with streams that stay open.
 type crowdDevice struct {
+	code    string
 	primary *primary.Primary
 	streams []net.Conn
 }
@@ -54,14 +57,18 @@ type crowdDevice struct {
 // how the load divides, and what devices and streams cost a server. It fails if a device gets no service, or if a
 // drain cuts a stream.
 func TestCrowd(t *testing.T) {
+	if *crowdDevices > maxAtOneAddress && !runFromManyAddresses(t) {
+		return
+	}
 	c := &crowd{Network: rig.New(t, rig.Options{}), servers: map[string]*rig.Process{}}
-	c.engine = natstest.Start(t, natstest.Options{Nodes: 3})
-	c.start()
+	c.engine = natstest.Start(t, natstest.Options{Nodes: 3, Monitor: true})
+	c.start(serverNames)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 	before := c.memory()
+	c.invite(*crowdDevices)
 	c.enroll(ctx, &running)
 	idle := c.memory()
 	c.eachDevice(func(d *crowdDevice) error {
@@ -84,12 +91,12 @@ func TestCrowd(t *testing.T) {
 }
 
 // start starts the fleet and a server that echoes.
-func (c *crowd) start() {
+func (c *crowd) start(names []string) {
 	rig.Eventually(c, func() error {
 		_, err := c.Run("operator", c.Mpbond, "fleet", "init", "acme", "--fleet", c.engine.URLs())
 		return err
 	})
-	for _, name := range serverNames {
+	for _, name := range names {
 		at := porttest.FreeAddress(c)
 		var key struct{ Key string }
 		if err := c.JSON(&key, name, "keygen", "--json"); err != nil {
@@ -119,7 +126,7 @@ func (c *crowd) start() {
 	})
 	c.Cleanup(func() { l.Close() })
 	rig.Eventually(c, func() error {
-		if b := c.bonds(); len(b) != len(serverNames) {
+		if b := c.bonds(); len(b) != len(names) {
 			return fmt.Errorf("servers %v run", b)
 		}
 		return nil
@@ -129,7 +136,7 @@ func (c *crowd) start() {
 // bonds returns the bonds of each server that runs.
 func (c *crowd) bonds() map[string]int {
 	m := map[string]int{}
-	for _, name := range serverNames {
+	for name := range c.servers {
 		if s, err := c.Status(name, "server"); err == nil && s.Fleet != nil && s.Fleet.AgeSeconds >= 0 {
 			m[name] = len(s.Bonds)
 		}
@@ -139,7 +146,7 @@ func (c *crowd) bonds() map[string]int {
 
 // memory returns the memory of all servers.
 func (c *crowd) memory() (sum unit.Bytes) {
-	for _, name := range serverNames {
+	for name := range c.servers {
 		s, err := c.Status(name, "server")
 		if err != nil {
 			c.Fatal(err)
@@ -153,7 +160,7 @@ func (c *crowd) memory() (sum unit.Bytes) {
 func (c *crowd) eachDevice(f func(*crowdDevice) error) {
 	c.Helper()
 	var g sync.WaitGroup
-	slots := make(chan bool, 8) // servers bound the handshakes of one address
+	slots := make(chan bool, 8) // those at one address
 	for _, d := range c.devices {
 		g.Go(func() {
 			slots <- true
@@ -169,17 +176,22 @@ func (c *crowd) eachDevice(f func(*crowdDevice) error) {
 	}
 }
 
-// enroll makes the devices, and waits until each has its server.
-func (c *crowd) enroll(ctx context.Context, running *sync.WaitGroup) {
-	for range *crowdDevices {
-		c.devices = append(c.devices, &crowdDevice{})
-	}
-	c.eachDevice(func(d *crowdDevice) error {
+// invite makes devices that have a code each.
+func (c *crowd) invite(count int) {
+	for line := range strings.Lines(c.Must("operator", c.Mpbond, "fleet", "invite", "--json", "--count",
+		strconv.Itoa(count))) {
 		var inv struct{ Code string }
-		if err := c.JSON(&inv, "operator", "fleet", "invite", "--json"); err != nil {
-			return err
+		if err := json.Unmarshal([]byte(line), &inv); err != nil {
+			c.Fatal(err)
 		}
-		code, err := pairing.ParseCode(inv.Code)
+		c.devices = append(c.devices, &crowdDevice{code: inv.Code})
+	}
+}
+
+// enroll has the devices join the fleet, and waits until each has its server.
+func (c *crowd) enroll(ctx context.Context, running *sync.WaitGroup) {
+	c.eachDevice(func(d *crowdDevice) error {
+		code, err := pairing.ParseCode(d.code)
 		if err != nil {
 			return err
 		}
