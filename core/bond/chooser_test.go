@@ -215,3 +215,17 @@ func TestAcknowledgedStreamBlocksNobody(t *testing.T) {
 		t.Errorf("the acknowledged stream pauses since %v", one.backlog.pausedAt)
 	}
 }
+
+// TestKeptDecision: a kept decision has the delay of its subflow, and repeated ones are kept once.
+func TestKeptDecision(t *testing.T) {
+	c := newChooser()
+	seen := []sched.Subflow{{ID: 1, PAD: time.Second}, {ID: 2, PAD: 3 * time.Millisecond}}
+	for range 2 {
+		c.trace.traceDecision(start, sched.Decision{Subflow: 2}, 10, seen)
+	}
+	c.trace.traceDecision(start, sched.Decision{Wait: true, Subflow: 1}, 20, seen)
+	list := c.trace.decisions.All()
+	if len(list) != 2 || list[0].PAD != 3*time.Millisecond || list[0].Remaining != 10 || list[1].PAD != 0 {
+		t.Errorf("kept: %+v", list)
+	}
+}

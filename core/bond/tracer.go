@@ -3,6 +3,7 @@
 package bond
 
 import (
+	"slices"
 	"time"
 
 	"mpbond/base/unit"
@@ -10,18 +11,14 @@ import (
 	"mpbond/core/trace"
 )
 
-// maxViewed bounds the subflows that a kept decision shows.
-const maxViewed = 8
-
-// Decision is a scheduling decision kept for display: the choice, its reason, and the scheduler's
-// input.
+// Decision is a scheduling decision kept for display: the choice and its reason.
 type Decision struct {
 	At time.Time
 	sched.Decision
 	// Remaining is how many unsent bytes all streams have. The scheduler may have been given fewer:
 	// those that are sent until the last one of its stream (backlog.bytesUntilDone).
 	Remaining unit.Bytes
-	Seen      [maxViewed]sched.Subflow // the first subflows; unused elements have ID 0
+	PAD       time.Duration // of the subflow that was chosen; 0: none was
 }
 
 // traceEvery is the least time between two traced estimates of a subflow.
@@ -86,25 +83,25 @@ func (t *tracer) traceEstimates(now time.Time, list []*subflow) {
 // the first of consecutive decisions with the same choice and reason, so that the list covers more
 // time.
 func (t *tracer) traceDecision(now time.Time, d sched.Decision, remaining unit.Bytes, seen []sched.Subflow) {
+	isNew := d.Wait != t.last.Wait || d.Subflow != t.last.Subflow || d.Reason != t.last.Reason
+	if !isNew && !t.wantsSegments() {
+		return
+	}
+	pad := time.Duration(0)
+	if i := slices.IndexFunc(seen, func(p sched.Subflow) bool { return p.ID == d.Subflow }); i >= 0 && !d.Wait {
+		pad = seen[i].PAD
+	}
 	if t.wantsSegments() {
-		e := trace.Event{Kind: trace.Decision, Length: remaining, Diff: d.Diff, Reason: d.Reason.String()}
+		e := trace.Event{Kind: trace.Decision, Length: remaining, Diff: d.Diff, Reason: d.Reason.String(), PAD: pad}
 		if !d.Wait {
 			e.Subflow = uint32(d.Subflow)
-			for i := range seen {
-				if seen[i].ID == d.Subflow {
-					e.PAD = seen[i].PAD
-				}
-			}
 		}
 		t.emitTimestamped(now, e)
 	}
-	if d.Wait == t.last.Wait && d.Subflow == t.last.Subflow && d.Reason == t.last.Reason {
-		return
+	if isNew {
+		t.last = d
+		t.decisions.Add(Decision{At: now, Decision: d, Remaining: remaining, PAD: pad})
 	}
-	t.last = d
-	k := Decision{At: now, Decision: d, Remaining: remaining}
-	copy(k.Seen[:], seen)
-	t.decisions.Add(k)
 }
 
 // Decisions returns the newest decisions, oldest first.

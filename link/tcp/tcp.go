@@ -11,7 +11,7 @@
 package tcp
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -51,9 +51,6 @@ const (
 	retransmitRoundTrips = 4
 	retransmitBound      = time.Second
 	maxRetransmitBound   = 2 * time.Minute // the kernel's own
-
-	readBuffer = 64 << 10  // four TLS records per system call
-	corkLimit  = 128 << 10 // a corked connection writes by itself beyond this
 )
 
 // OwnMark is the firewall mark of mpbond's own sockets on a machine that sends other traffic to a
@@ -150,7 +147,7 @@ type Ledger interface {
 type Conn struct {
 	tcpConn *net.TCPConn
 	raw     syscall.RawConn
-	r       *bufio.Reader
+	r       *receiveBuffer
 
 	ipv6        bool   // the connection uses IPv6
 	ledger      Ledger // or nil
@@ -175,7 +172,7 @@ type Conn struct {
 
 	mu     sync.Mutex // guards the fields below; held while writing
 	corked bool
-	buf    []byte
+	buf    *bytes.Buffer // from corkBuffers; nil while nothing waits
 }
 
 // Wrap takes over c, on which nothing may have been sent, and applies opt. On failure it closes c.
@@ -185,7 +182,7 @@ func Wrap(c *net.TCPConn, opt Options) (*Conn, error) {
 		c.Close()
 		return nil, err
 	}
-	t := &Conn{tcpConn: c, raw: raw, r: bufio.NewReaderSize(c, readBuffer)}
+	t := &Conn{tcpConn: c, raw: raw, r: newReceiveBuffer(c, raw)}
 	if err := t.applyOptions(opt); err != nil {
 		c.Close()
 		return nil, err
@@ -321,7 +318,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // Peek returns the next n bytes, at most 64 KB, without consuming them. They are valid until the
 // next Read.
-func (c *Conn) Peek(n int) ([]byte, error) { return c.r.Peek(n) }
+func (c *Conn) Peek(n int) ([]byte, error) { return c.r.peek(n) }
 
 // Write implements net.Conn. Between Cork and Flush it gathers data and writes only when corkLimit
 // is reached.
@@ -331,8 +328,11 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if !c.corked {
 		return c.writeToSocket(p)
 	}
-	c.buf = append(c.buf, p...)
-	if len(c.buf) < corkLimit {
+	if c.buf == nil {
+		c.buf = corkBuffers.Get().(*bytes.Buffer)
+	}
+	c.buf.Write(p)
+	if c.buf.Len() < corkLimit {
 		return len(p), nil
 	}
 	if err := c.writeCorkedData(); err != nil {
@@ -358,11 +358,13 @@ func (c *Conn) Flush() error {
 }
 
 func (c *Conn) writeCorkedData() error {
-	if len(c.buf) == 0 {
+	if c.buf == nil {
 		return nil
 	}
-	_, err := c.writeToSocket(c.buf)
-	c.buf = c.buf[:0]
+	_, err := c.writeToSocket(c.buf.Bytes())
+	c.buf.Reset()
+	corkBuffers.Put(c.buf)
+	c.buf = nil
 	return err
 }
 

@@ -163,12 +163,7 @@ func describeReason(r sched.Reason) string {
 func describeDecision(d bond.Decision) api.Decision {
 	a := api.Decision{T: d.At, RemainingBytes: d.Remaining, DiffBytes: d.Diff, Reason: describeReason(d.Reason)}
 	if !d.Wait {
-		a.Subflow = uint32(d.Subflow)
-		for _, p := range d.Seen {
-			if p.ID == d.Subflow {
-				a.PADms = toAPIMilliseconds(p.PAD)
-			}
-		}
+		a.Subflow, a.PADms = uint32(d.Subflow), toAPIMilliseconds(d.PAD)
 	}
 	return a
 }

@@ -80,12 +80,10 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestDecision: the delay is that of the chosen subflow.
+// TestDecision: a decision to wait names no subflow.
 func TestDecision(t *testing.T) {
-	d := bond.Decision{Remaining: 10}
+	d := bond.Decision{Remaining: 10, PAD: 3 * time.Millisecond}
 	d.Subflow = 2
-	d.Seen[0].ID, d.Seen[0].PAD = 1, time.Second
-	d.Seen[1].ID, d.Seen[1].PAD = 2, 3*time.Millisecond
 	if a := describeDecision(d); a.Subflow != 2 || a.PADms != 3 || a.RemainingBytes != 10 {
 		t.Errorf("%+v", a)
 	}
