@@ -10,7 +10,8 @@ const pageSize = 16 << 10
 
 type page [pageSize]byte
 
-// pagePool keeps free pages for reuse, up to a bound.
+// pagePool keeps free pages for reuse, up to a bound, and none while the bond has no stream. Each bond has its own: a
+// page is never used for another device.
 type pagePool struct {
 	free   []*page
 	inUse  int

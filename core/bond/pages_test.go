@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"testing"
 
+	"mpbond/base/unit"
 	"mpbond/link/wire"
 )
 
@@ -34,5 +35,18 @@ func TestPages(t *testing.T) {
 	p.freeAllPages()
 	if pool.inUse != 0 {
 		t.Errorf("%d pages leaked", pool.inUse)
+	}
+}
+
+// TestIdleBondHoldsNoPage: the memory of a bond without streams is given back.
+func TestIdleBondHoldsNoPage(t *testing.T) {
+	n := newSim(t, "auto", 0)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 4*unit.Mbps)
+	n.run(n.carry([]*transfer{{size: int(unit.MB)}, {size: int(unit.MB), up: true}}))
+	n.settleEnd(0)
+	for d, b := range n.ends {
+		if memory, _ := b.BufferedBytes(); memory != 0 {
+			t.Errorf("%s holds %v", endNames[d], memory)
+		}
 	}
 }

@@ -39,7 +39,6 @@ type outcome struct {
 
 // simulation is the memory that consecutive scenarios share.
 type simulation struct {
-	pages [2][]*page
 	spare [][]byte
 	most  int // events, after which a run is broken off as if it passed; 0: run to the end
 }
@@ -60,9 +59,6 @@ func (l *simulation) run(sc *scenario, d *diagram, spoil func(*simNet)) (out out
 	}()
 	n := sc.network()
 	out.net, n.diagram, n.spare, n.most = n, d, l.spare, l.most
-	for i, b := range n.ends {
-		b.pool.free, l.pages[i] = l.pages[i], nil
-	}
 	if spoil != nil {
 		spoil(n)
 	}
@@ -72,9 +68,8 @@ func (l *simulation) run(sc *scenario, d *diagram, spoil func(*simNet)) (out out
 		n.fatal("took %v, bound %v", out.took, bound)
 	}
 	n.settleEnd(int(sc.seed % 2))
-	for i, b := range n.ends {
+	for _, b := range n.ends {
 		out.twice += sentTwice(b.Stats())
-		l.pages[i] = b.pool.free
 	}
 	l.spare = n.spare
 	return out

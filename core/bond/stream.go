@@ -224,6 +224,9 @@ func (b *Bond) forgetStream(s *Stream) {
 	} else if s.err != nil {
 		s.reassembly.abandonBuffers() // a reader may still use its pages
 	}
+	if len(b.streams.all) == 0 {
+		b.pool.free = nil // a server may have very many bonds that are idle
+	}
 }
 
 // Done reports whether the bond has forgotten the stream.
