@@ -376,6 +376,15 @@ func (b *Bond) ResetAll(code wire.Code, text string, now time.Time) {
 	b.flows.failAllFlows(wire.Reset{Code: code, Text: text}, now)
 }
 
+// ResetUnopened resets the streams whose destination the other end has not connected yet.
+func (b *Bond) ResetUnopened(code wire.Code, text string) {
+	for _, s := range b.streams.all {
+		if !s.opened {
+			s.Reset(code, text)
+		}
+	}
+}
+
 // OpenFlow opens a flow. Only the end that opens streams may call it. A redundant flow sends every
 // datagram over two subflows, in both directions.
 func (b *Bond) OpenFlow(redundant bool, now time.Time) (*Flow, error) {

@@ -8,7 +8,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -184,6 +186,48 @@ func without(name string) (list []string) {
 		}
 	}
 	return list
+}
+
+// TestServerSilent checks that new connections work at another server while a server's program hangs, and that an open
+// one goes on when it comes back.
+func TestServerSilent(t *testing.T) {
+	t.Parallel()
+	n := newFleet(t)
+	n.joinFleet("primary", "--region", "eu")
+	first := n.awaitServer("primary", "eu1", "eu2")
+	file := filepath.Join(t.TempDir(), "old")
+	slow := n.Command("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--limit-rate", "200K", "-o", file,
+		"http://10.60.4.2/2000000")
+	if err := slow.Start(); err != nil {
+		t.Fatal(err)
+	}
+	size := func() int64 {
+		s, err := os.Stat(file)
+		if err != nil {
+			return 0
+		}
+		return s.Size()
+	}
+	rig.Eventually(t, func() error {
+		if size() == 0 {
+			return errors.New("the first connection has got nothing yet")
+		}
+		return nil
+	})
+	hung := n.servers[first].Cmd.Process
+	if err := hung.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	rig.Eventually(t, func() error { return n.fetch("primary", 1000) })
+	t.Logf("%s hangs: a new connection works after %v", first, time.Since(began).Round(10*time.Millisecond))
+	n.awaitServer("primary", without(first)...)
+	if err := hung.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := slow.Wait(); err != nil || size() != 2_000_000 {
+		t.Errorf("the connection from before: %d bytes, %v", size(), err)
+	}
 }
 
 // TestServerEnds checks the choice of a near server, and that new connections work at another server soon after one

@@ -477,6 +477,14 @@ func (e *Endpoint) ResetStreams(code wire.Code, text string) {
 	e.handleBondEvents(time.Now())
 }
 
+// ResetUnopened resets the streams whose destination the other end has not connected yet.
+func (e *Endpoint) ResetUnopened(code wire.Code, text string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.bond.ResetUnopened(code, text)
+	e.handleBondEvents(time.Now())
+}
+
 // ResetStranded resets all streams if there has been no subflow for longer than a limit.
 func (e *Endpoint) ResetStranded(limit time.Duration) {
 	e.mu.Lock()

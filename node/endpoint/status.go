@@ -172,6 +172,18 @@ func (e *Endpoint) SilentSubflows(d time.Duration) (ids []wire.SubflowID) {
 	return ids
 }
 
+// StalledFor returns for how long no subflow has made progress although bytes are in flight. It is 0 if one has, and
+// without subflows.
+func (e *Endpoint) StalledFor() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := e.bond.ListSubflows(nil, time.Now())
+	if len(list) == 0 {
+		return 0
+	}
+	return slices.MinFunc(list, func(a, b bond.SubflowInfo) int { return cmp.Compare(a.StalledFor, b.StalledFor) }).StalledFor
+}
+
 // Status is the state of a bond at one moment. It shares no memory with the endpoint.
 type Status struct {
 	Scheduler string

@@ -57,6 +57,8 @@ type fleetGuide struct {
 	// measure returns how long a handshake with an address takes, over an interface or, if that is empty, as the
 	// routes say; replaced in tests.
 	measure func(ctx context.Context, addr, iface string) (time.Duration, error)
+	// greet returns nil once a server has completed a handshake; replaced in tests.
+	greet func(context.Context, identity.Peer) error
 	// listChanged applies a changed trust file.
 	listChanged func()
 	random      func(n int) int // replaced in tests

@@ -96,6 +96,7 @@ func New(
 	p.demand = newDemand(p.bond.hasOpenStreams)
 	p.bond.demand = p.demand
 	p.fleet = newFleetGuide(cfg, server, p.bond, p.demand, log)
+	p.fleet.greet = greetServer(cfg, key)
 	p.fleet.listChanged = p.TrustChanged
 	p.policy = newPolicy(usual, p.bond.snapshotSubflows, log, rec)
 	p.states = &deviceStates{
@@ -197,6 +198,7 @@ func (p *Primary) Run(ctx context.Context) error {
 	defer cancel()
 	p.fleet.chooseFirst(ctx)
 	p.wg.Go(func() { p.fleet.runQuestions(ctx) })
+	p.wg.Go(func() { p.fleet.runSilenceWatch(ctx) })
 	switch ifaces := p.cfg.Interfaces; {
 	case len(ifaces) == 1 && ifaces[0] == autoInterfaces:
 		p.wg.Go(func() { p.uplinks.runUplinks(ctx) })
