@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,6 +59,7 @@ func runFromManyAddresses(t *testing.T) bool {
 	}
 	cmd := exec.Command("unshare", argv...)
 	cmd.Env = append(os.Environ(), variable+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // sh and unshare become the test
 	out, err := cmd.CombinedOutput()
 	if t.Logf("%s", out); err != nil {
 		t.Error(err)
