@@ -39,6 +39,8 @@ type Node struct {
 	monitor         string // HOST:PORT; "": none
 	command         func(argv ...string) *exec.Cmd
 	cmd             *exec.Cmd
+	links           []*link // to and from the other nodes; nil: they are connected directly
+	disk            *disk   // nil: that of this machine
 }
 
 // Options are the options of a cluster.
@@ -53,6 +55,10 @@ type Options struct {
 	NoJetStream bool
 	// Monitor makes the nodes count requests: see Requests.
 	Monitor bool
+	// Partitions connects the nodes through forwarders that can be cut: see Node.Isolate.
+	Partitions bool
+	// DiskSize is the size of a disk for each node, in bytes: see Node.FillDisk. 0: they share that of this machine.
+	DiskSize int64
 	// Hosts are the addresses of the nodes, where Command prepares programs to run; nil: all run here.
 	Hosts   []string
 	Command func(node int, argv ...string) *exec.Cmd
@@ -113,17 +119,19 @@ func Start(t testing.TB, o Options) *Cluster {
 		if o.Command != nil {
 			node.command = func(argv ...string) *exec.Cmd { return o.Command(i, argv...) }
 		}
+		if o.DiskSize > 0 {
+			node.useDisk(t, o.DiskSize)
+		}
+		c.Nodes = append(c.Nodes, node)
+	}
+	for i, node := range c.Nodes {
 		var b strings.Builder
 		fmt.Fprintf(&b, "server_name: n%d\nlisten: %q\n", i+1, addrs[i])
 		if !o.NoJetStream {
 			fmt.Fprintf(&b, "jetstream { store_dir: %q, max_memory_store: 64MB, max_file_store: 1GB }\n", node.Dir)
 		}
 		if n > 1 {
-			fmt.Fprintf(&b, "cluster { name: test, listen: %q, routes: [", routes[i])
-			for _, r := range routes {
-				fmt.Fprintf(&b, "%q, ", "nats://"+r)
-			}
-			b.WriteString("] }\n")
+			b.WriteString(c.routesOf(t, i, routes, o.Partitions))
 		}
 		if o.TLS {
 			fmt.Fprintf(&b, "tls { cert_file: %q, key_file: %q }\n", dir+"/node.pem", dir+"/node.key")
@@ -136,7 +144,6 @@ func Start(t testing.TB, o Options) *Cluster {
 		if err := os.WriteFile(node.config, []byte(b.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c.Nodes = append(c.Nodes, node)
 		t.Cleanup(node.Kill)
 		node.launch(t)
 	}
@@ -165,6 +172,31 @@ func (c *Cluster) Requests() (sum int64, err error) {
 		sum += v.Count
 	}
 	return sum, nil
+}
+
+// routesOf returns the part of a node's configuration that connects it with the others, whose ports for routes are
+// known.
+func (c *Cluster) routesOf(t testing.TB, node int, ports []string, partitions bool) string {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "cluster { name: test, listen: %q, ", ports[node])
+	if partitions { // the others learn of no address that leads around the forwarders
+		b.WriteString(`advertise: "127.0.0.1:1", `)
+	}
+	b.WriteString("routes: [")
+	for to, at := range ports {
+		if partitions && to == node {
+			continue
+		}
+		if partitions {
+			l := newLink(t, at)
+			c.Nodes[node].links, c.Nodes[to].links = append(c.Nodes[node].links, l), append(c.Nodes[to].links, l)
+			at = l.listener.Addr().String()
+		}
+		fmt.Fprintf(&b, "%q, ", "nats://"+at)
+	}
+	b.WriteString("] }\n")
+	return b.String()
 }
 
 // Restart starts a node again that was killed, with the same address and store.

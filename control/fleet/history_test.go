@@ -32,6 +32,7 @@ var (
 type history struct {
 	*testing.T
 	cluster  *natstest.Cluster
+	hasDisks bool // of the nodes
 	operator *fleet.Operator
 	store    fleet.Store // of the operator
 	servers  []*historyServer
@@ -58,8 +59,11 @@ type historyServer struct {
 	changed map[string]bool
 }
 
-// TestHistory pairs and revokes devices and counts what they carry, while nodes of the engine are killed and paused and
-// servers are cut off and restarted. Then it checks what was seen: each code was used once, a device was served
+// historyDisk is the size of the disk of a node: that of many histories.
+const historyDisk = 256 << 20
+
+// TestHistory pairs and revokes devices and counts what they carry, while nodes of the engine are killed, paused and cut
+// off from each other, their disks are full, and servers are cut off and restarted. Then it checks what was seen: each code was used once, a device was served
 // nowhere a second after its revocation was confirmed, and the counts are exact.
 func TestHistory(t *testing.T) {
 	t.Parallel()
@@ -68,7 +72,14 @@ func TestHistory(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("%v, -history.seed %d", *historyTime, seed)
-	h := &history{T: t, cluster: natstest.Start(t, natstest.Options{Nodes: 3}), rng: rand.New(rand.NewPCG(seed, 1)),
+	options := natstest.Options{Nodes: 3, Partitions: true}
+	if natstest.CanMount() {
+		options.DiskSize = historyDisk
+	} else {
+		t.Log("no disk is full: that needs root and nsenter (package util-linux)")
+	}
+	h := &history{T: t, cluster: natstest.Start(t, options), hasDisks: options.DiskSize > 0,
+		rng:      rand.New(rand.NewPCG(seed, 1)),
 		enrolled: map[string][]identity.PublicKey{}, revoked: map[identity.PublicKey]time.Time{},
 		unknown: map[identity.PublicKey]bool{}, done: map[string]int{}}
 	h.store = h.open()
@@ -319,7 +330,11 @@ func (h *history) runFaults(ctx context.Context) {
 			return
 		}
 		node, s := h.cluster.Nodes[h.intN(3)], h.servers[h.intN(3)]
-		switch h.intN(4) {
+		kinds := 6
+		if h.hasDisks {
+			kinds++
+		}
+		switch h.intN(kinds) {
 		case 0:
 			h.note("node killed", nil)
 			node.Kill()
@@ -339,6 +354,19 @@ func (h *history) runFaults(ctx context.Context) {
 			h.note("server restarted", nil)
 			s.stop()
 			h.startServer(s)
+		case 4, 5:
+			silent := h.intN(2) == 0
+			h.note(fmt.Sprintf("node isolated, silent %v", silent), nil)
+			node.Isolate(silent)
+			wait(time.Second, 15*time.Second)
+			node.Rejoin()
+		case 6:
+			h.note("disk full", nil)
+			node.FillDisk(h)
+			wait(time.Second, 5*time.Second)
+			node.FreeDisk(h)
+			node.Kill() // it has ended its part until it is restarted
+			node.Restart(h)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,8 @@ const (
 	maxEvents = 1_000_000
 	// setupTimeout bounds the making of buckets.
 	setupTimeout = 10 * time.Second
+	// silenceLimit is how long writes may stay without an answer before another node is asked.
+	silenceLimit = 3 * time.Second
 	// minServer is the oldest NATS server with all that this package uses: lives of single records.
 	minServer = "2.12"
 )
@@ -51,6 +54,8 @@ type Config struct {
 	// Name is the name of this client, for the engine's operator.
 	Name string
 	Log  *slog.Logger
+	// inOrder tries the nodes in their order; in tests.
+	inOrder bool
 }
 
 // Store is a fleet.Store in NATS.
@@ -61,6 +66,9 @@ type Store struct {
 	urls    string
 	log     *slog.Logger
 	denied  atomic.Pointer[denial]
+
+	mu          sync.Mutex
+	silentSince time.Time // when a write first had no answer, of those after the last answer; zero: none
 }
 
 // denial is the engine's word that a request is not allowed.
@@ -84,6 +92,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 				s.denied.Store(&denial{time.Now(), err})
 			}
 		})}
+	if cfg.inOrder {
+		opts = append(opts, nats.DontRandomize())
+	}
 	auth, err := natsconn.Credentials(cfg.Creds)
 	if err != nil {
 		return nil, err
@@ -143,7 +154,8 @@ func (s *Store) explain(err error) error {
 		errors.Is(err, nats.ErrNoResponders):
 		return fault.New(fault.Unsupported,
 			fmt.Errorf("the engine has no JetStream for this user, or no leader now: %w", err),
-			"its operator puts `jetstream {}` into the configuration, and enables it for the account")
+			"its operator puts `jetstream {}` into the configuration, and enables it for the account; a node whose "+
+				"disk was full needs room and a restart")
 	case errors.Is(err, jetstream.ErrLimitMarkerTTLNotSupported):
 		return fault.New(fault.Unsupported, fmt.Errorf("the engine is too old: %w", err),
 			"install nats-server "+minServer+
@@ -228,16 +240,61 @@ func (s *Store) makeBucket(ctx context.Context, b fleet.Bucket, replicas int) (j
 }
 
 // ask calls f until it is answered or ctx ends. Nodes that have no leader yet, of all or of one bucket, leave a request
-// without an answer: so it is repeated, with more time each time.
+// without an answer: so it is repeated, with more time each time, later at another node.
 func (s *Store) ask(ctx context.Context, f func(context.Context) error) error {
 	for wait := reconnectWait; ; wait *= 2 {
 		asking, cancel := context.WithTimeout(ctx, wait)
 		err := f(asking)
+		isReconnecting := errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting)
+		canRepeat := isReconnecting || isUnanswered(err)
+		if canRepeat && s.recentDenial() == nil {
+			<-asking.Done()
+		}
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || s.recentDenial() != nil {
+		if !canRepeat || ctx.Err() != nil || s.recentDenial() != nil {
 			return err
 		}
+		if wait >= silenceLimit/2 && !isReconnecting {
+			s.changeNode()
+		}
 	}
+}
+
+// errNoLeader is the code of the engine's error that it has no leader now.
+const errNoLeader = 10008
+
+// isUnanswered reports whether a request was not answered by a node that knows.
+func isUnanswered(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &api) && api.ErrorCode == errNoLeader
+}
+
+// changeNode connects to another node, if there is one. This one may be cut off from the others, which serve on.
+func (s *Store) changeNode() {
+	if s.conn.IsConnected() {
+		s.log.Debug("asking another node of the fleet's engine", "instead_of", s.conn.ConnectedUrlRedacted())
+		_ = s.conn.ForceReconnect() // else it is closed
+	}
+}
+
+// explainWrite does what explain does for a write, and changes the node if writes have had no answer for silenceLimit.
+// Reads do not count: a node that is cut off answers them by what it knows.
+func (s *Store) explainWrite(err error) error {
+	isSilent := isUnanswered(err) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err,
+		jetstream.ErrNoStreamResponse)
+	s.mu.Lock()
+	isLong := isSilent && !s.silentSince.IsZero() && time.Since(s.silentSince) >= silenceLimit
+	switch {
+	case isSilent && (s.silentSince.IsZero() || isLong):
+		s.silentSince = time.Now()
+	case err == nil:
+		s.silentSince = time.Time{}
+	}
+	s.mu.Unlock()
+	if isLong && s.recentDenial() == nil {
+		s.changeNode()
+	}
+	return s.explain(err)
 }
 
 // Describe implements fleet.Store.
@@ -286,7 +343,7 @@ func (s *Store) Create(ctx context.Context, b fleet.Bucket, key string, value []
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return 0, fleet.ErrConflict
 	}
-	return revision, s.explain(err)
+	return revision, s.explainWrite(err)
 }
 
 // Update implements fleet.Store.
@@ -301,7 +358,7 @@ func (s *Store) Update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uin
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 		return 0, fleet.ErrConflict
 	}
-	return revision, s.explain(err)
+	return revision, s.explainWrite(err)
 }
 
 // Put implements fleet.Store.
@@ -310,7 +367,7 @@ func (s *Store) Put(ctx context.Context, b fleet.Bucket, key string, value []byt
 		return 0, err
 	}
 	revision, err := s.buckets[b].Put(ctx, key, value)
-	return revision, s.explain(err)
+	return revision, s.explainWrite(err)
 }
 
 // Delete implements fleet.Store.
@@ -325,7 +382,7 @@ func (s *Store) Delete(ctx context.Context, b fleet.Bucket, key string, revision
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists) {
 		return fleet.ErrConflict
 	}
-	return s.explain(err)
+	return s.explainWrite(err)
 }
 
 // Watch implements fleet.Store. It reads the stream behind the bucket by a consumer of its own, since the library's
@@ -460,7 +517,7 @@ func (s *Store) AddEvent(ctx context.Context, e fleet.Event) error {
 		return err
 	}
 	_, err = s.js.Publish(ctx, eventSubject, body, jetstream.WithMsgID(fmt.Sprintf("%x", sha256.Sum256(body))))
-	return s.explain(err)
+	return s.explainWrite(err)
 }
 
 // Events implements fleet.Store.

@@ -77,21 +77,7 @@ func TestNodeLost(t *testing.T) {
 		for (<-seen).Key != key {
 		}
 		n.Restart(t)
-		waittest.UntilSuccess(t, func() error { // it has caught up
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			kv, err := s.js.Stream(ctx, "KV_"+prefix+string(fleet.Devices))
-			if err != nil {
-				return err
-			}
-			info := kv.CachedInfo().Cluster
-			for _, r := range info.Replicas {
-				if !r.Current || r.Offline {
-					return fmt.Errorf("%s is behind", r.Name)
-				}
-			}
-			return nil
-		})
+		awaitCurrent(t, s)
 	}
 	cancel()
 	if err := <-done; err != nil {

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package natstest
+
+import (
+	"net"
+	"sync"
+	"testing"
+)
+
+// Isolate cuts the node off from all other nodes, until Rejoin. Clients still reach it. If it is silent, connections
+// stay open and what is sent arrives after Rejoin; else they end at once. The cluster must have been started with
+// Partitions.
+func (n *Node) Isolate(silent bool) {
+	for _, l := range n.links {
+		l.cut(silent)
+	}
+}
+
+// Rejoin ends Isolate.
+func (n *Node) Rejoin() {
+	for _, l := range n.links {
+		l.restore()
+	}
+}
+
+// link forwards connections of one node to the port for routes of another one. Safe for concurrent use.
+type link struct {
+	listener net.Listener
+	to       string
+
+	mu       sync.Mutex
+	restored chan struct{} // closed while the link is not cut
+	refuses  bool          // new connections end at once
+	ended    bool
+	conns    map[net.Conn]bool
+}
+
+// newLink returns a link to an address, which ends with the test.
+func newLink(t testing.TB, to string) *link {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{listener: ln, to: to, restored: make(chan struct{}), conns: map[net.Conn]bool{}}
+	close(l.restored)
+	var tasks sync.WaitGroup
+	tasks.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			tasks.Go(func() { l.forward(c) })
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		l.mu.Lock()
+		l.ended = true
+		l.mu.Unlock()
+		l.cut(false)
+		l.restore()
+		tasks.Wait()
+	})
+	return l
+}
+
+// cut stops the link until restore. Without silent, its connections end, and new ones at once.
+func (l *link) cut(silent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.restored:
+		l.restored = make(chan struct{})
+	default:
+	}
+	if l.refuses = !silent; l.refuses {
+		for c := range l.conns {
+			c.Close()
+		}
+	}
+}
+
+// restore ends cut.
+func (l *link) restore() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.restored:
+	default:
+		close(l.restored)
+	}
+	l.refuses = false
+}
+
+// add adds a connection, or closes it if the link refuses it.
+func (l *link) add(c net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refuses || l.ended {
+		c.Close()
+		return false
+	}
+	l.conns[c] = true
+	return true
+}
+
+// remove closes and forgets a connection.
+func (l *link) remove(c net.Conn) {
+	c.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, c)
+}
+
+// await waits until the link is not cut.
+func (l *link) await() {
+	l.mu.Lock()
+	restored := l.restored
+	l.mu.Unlock()
+	<-restored
+}
+
+// forward serves one connection.
+func (l *link) forward(c net.Conn) {
+	if !l.add(c) {
+		return
+	}
+	defer l.remove(c)
+	l.await()
+	d, err := net.Dial("tcp", l.to)
+	if err != nil || !l.add(d) {
+		return // the node does not run
+	}
+	defer l.remove(d)
+	var both sync.WaitGroup
+	both.Go(func() { l.copy(c, d) })
+	both.Go(func() { l.copy(d, c) })
+	both.Wait()
+}
+
+// copy copies what comes from one connection to another while the link is not cut. Then it closes both.
+func (l *link) copy(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	b := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(b)
+		l.await()
+		if _, writing := to.Write(b[:n]); err != nil || writing != nil {
+			return
+		}
+	}
+}

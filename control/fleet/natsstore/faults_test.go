@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package natsstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"mpbond/base/natstest"
+	"mpbond/base/waittest"
+	"mpbond/control/fleet"
+)
+
+// nodeOf returns the node that a store is connected to.
+func nodeOf(c *natstest.Cluster, s *Store) *natstest.Node {
+	for _, n := range c.Nodes {
+		if n.URL == s.conn.ConnectedUrl() {
+			return n
+		}
+	}
+	return nil
+}
+
+// put writes a record of devices within a second, or fails.
+func put(t *testing.T, s *Store, key, value string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := s.Put(ctx, fleet.Devices, key, []byte(value))
+	return err
+}
+
+// awaitCurrent waits until all nodes have the whole bucket of devices.
+func awaitCurrent(t *testing.T, s *Store) {
+	t.Helper()
+	waittest.UntilSuccess(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		kv, err := s.js.Stream(ctx, "KV_"+prefix+string(fleet.Devices))
+		if err != nil {
+			return err
+		}
+		for _, r := range kv.CachedInfo().Cluster.Replicas {
+			if !r.Current || r.Offline {
+				return fmt.Errorf("%s is behind", r.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// TestNodeIsolated checks that a store whose node is cut off from the others goes on with another node, that a new
+// one finds such a node, and that a watch reports all changes.
+func TestNodeIsolated(t *testing.T) {
+	t.Parallel()
+	for _, silent := range []bool{false, true} {
+		t.Run(fmt.Sprintf("silent %v", silent), func(t *testing.T) {
+			t.Parallel()
+			c := natstest.Start(t, natstest.Options{Nodes: 3, Partitions: true})
+			s := open(t, c, Config{})
+			seen := make(chan fleet.Change, 100)
+			go func() { _ = s.Watch(t.Context(), fleet.Devices, func(c fleet.Change) { seen <- c }) }()
+			for !(<-seen).IsCurrent {
+			}
+			first := nodeOf(c, s)
+			first.Isolate(silent)
+			began := time.Now()
+			waittest.UntilSuccess(t, func() error { return put(t, s, "during", "1") })
+			if nodeOf(c, s) == first {
+				t.Error("the store still uses the node that is cut off")
+			}
+			t.Logf("the next write took %v", time.Since(began))
+			for (<-seen).Key != "during" {
+			}
+			urls := first.URL // tried first
+			for _, n := range c.Nodes {
+				if n != first {
+					urls += "," + n.URL
+				}
+			}
+			other, err := Open(t.Context(), Config{URLs: urls, Log: slog.New(slog.DiscardHandler), inOrder: true})
+			if err != nil {
+				t.Fatalf("a new store at the node that is cut off: %v", err)
+			}
+			defer other.Close()
+			first.Rejoin()
+			awaitCurrent(t, s)
+			if err := put(t, other, "after", "1"); err != nil {
+				t.Error(err)
+			}
+			for (<-seen).Key != "after" {
+			}
+		})
+	}
+}
+
+// TestDiskFull checks that a store goes on when the disk of its node is full, and that the node takes part again when
+// it has room and is restarted.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	c := natstest.Start(t, natstest.Options{Nodes: 3, DiskSize: 64 << 20})
+	s := open(t, c, Config{})
+	full := nodeOf(c, s)
+	full.FillDisk(t)
+	began := time.Now()
+	value := string(make([]byte, 20_000))
+	for i := range 50 {
+		waittest.UntilSuccess(t, func() error { return put(t, s, fmt.Sprint("device-", i), value) })
+	}
+	t.Logf("50 writes took %v", time.Since(began))
+	other := open(t, c, Config{}) // perhaps at that node
+	if err := put(t, other, "other", "1"); err != nil {
+		t.Error(err)
+	}
+	full.FreeDisk(t)
+	full.Kill()
+	full.Restart(t)
+	awaitCurrent(t, other)
+	records, err := fleet.List(t.Context(), other, fleet.Devices)
+	if err != nil || len(records) != 51 {
+		t.Errorf("%d records: %v", len(records), err)
+	}
+}
