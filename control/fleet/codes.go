@@ -121,7 +121,8 @@ func (m *Member) Enroll(ctx context.Context, code string, e pairing.Enrollee) (n
 	}
 	if c.UsedBy == nil {
 		c.UsedBy = &d
-		r.Value = encode(c)
+		// the life is for a record that cannot be deleted below: until then the same device may try again
+		r.Value, r.Life = encode(c), max(inv.Expires.Sub(m.directory.now()), 0)+clockError
 		if r.Revision, err = m.store.Update(ctx, Codes, r); errors.Is(err, ErrConflict) {
 			return "", errUsedCode
 		} else if err != nil {
@@ -137,7 +138,7 @@ func (m *Member) Enroll(ctx context.Context, code string, e pairing.Enrollee) (n
 		return "", fault.New(fault.UnknownDevice, errors.New("the fleet has revoked this device"),
 			"the fleet's operator checks the clock, and invites it again")
 	}
-	_ = m.store.Delete(ctx, Codes, code, r.Revision) // if this fails, the record stays and serves nobody
+	_ = m.store.Delete(ctx, Codes, code, r.Revision) // if this fails, the record serves nobody, and ends
 	m.report(Event{Kind: "paired", Device: e.Key.ID().String(), Name: d.Name})
 	return d.Name, nil
 }

@@ -491,3 +491,42 @@ func TestForgeries(t *testing.T) {
 		t.Errorf("%d damaged records: %v", damaged, err)
 	}
 }
+
+// TestUsedCodeEnds checks that the record of a used code that could not be deleted ends, and lets no other device in.
+func TestUsedCodeEnds(t *testing.T) {
+	w := newWorld(t)
+	a := w.join("eu1", nil)
+	w.awaitReady(a)
+	lives := &keptCodes{Store: a.store.Store}
+	a.store.Store = lives
+	code, d := w.invite(fleet.InviteTerms{Life: time.Hour}), device{newKey(t)}
+	if _, err := d.enroll(t.Context(), a, code); err != nil {
+		t.Fatal(err)
+	}
+	if lives.life < time.Hour || lives.life > 2*time.Hour {
+		t.Errorf("the used record lives for %v", lives.life)
+	}
+	if _, err := (device{newKey(t)}).enroll(t.Context(), a, code); !fault.Is(err, fault.UnknownDevice) {
+		t.Errorf("a used code: %v", err)
+	}
+}
+
+// keptCodes fails to delete codes, and notes the life of the last one that was updated.
+type keptCodes struct {
+	fleet.Store
+	life time.Duration
+}
+
+func (k *keptCodes) Update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uint64, error) {
+	if b == fleet.Codes {
+		k.life = r.Life
+	}
+	return k.Store.Update(ctx, b, r)
+}
+
+func (k *keptCodes) Delete(ctx context.Context, b fleet.Bucket, key string, revision uint64) error {
+	if b == fleet.Codes {
+		return errLost
+	}
+	return k.Store.Delete(ctx, b, key, revision)
+}

@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -11,8 +12,9 @@ import (
 	"mpbond/base/fault"
 )
 
-// Late returns a Store whose engine did not answer when it was opened. Each call opens it if it is not open yet,
-// and fails with a fault of kind Unreachable as long as that fails. name is the engine's name for people.
+// Late returns a Store whose engine did not answer when it was opened. A call opens it if it is not open yet, and fails
+// with the error of that as long as that fails. Other calls meanwhile fail at once, with a fault of kind Unreachable.
+// name is the engine's name for people.
 func Late(open func(context.Context) (Store, error), name string) Store {
 	return &lateStore{open: open, name: name}
 }
@@ -21,14 +23,21 @@ type lateStore struct {
 	open func(context.Context) (Store, error)
 	name string
 
-	mu     sync.Mutex
-	store  Store // nil: not open
-	closed bool
-	tried  time.Time
-	err    error // of the last try
+	mu        sync.Mutex
+	store     Store // nil: not open
+	isOpening bool
+	closed    bool
+	tried     time.Time // when the last try ended
+	err       error     // of the last try
 }
 
-// engine returns the store, which it opens if needed: at most once in each retryInterval.
+var (
+	errLateOpening = fault.New(fault.Unreachable, errors.New("the fleet's engine has not answered yet"),
+		"check that nats-server runs")
+	errLateClosed = fault.New(fault.Unreachable, errors.New("the engine is no longer used"), "")
+)
+
+// engine returns the store, which it opens if needed: at most once in each retryInterval, and by one call at a time.
 func (l *lateStore) engine(ctx context.Context) (Store, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -36,13 +45,25 @@ func (l *lateStore) engine(ctx context.Context) (Store, error) {
 	case l.store != nil:
 		return l.store, nil
 	case l.closed:
-		return nil, fault.New(fault.Unreachable, errors.New("the engine is no longer used"), "")
+		return nil, errLateClosed
+	case l.isOpening:
+		return nil, cmp.Or(l.err, errLateOpening)
 	case time.Since(l.tried) < retryInterval:
 		return nil, l.err
 	}
-	l.store, l.err = l.open(ctx)
-	l.tried = time.Now()
-	return l.store, l.err
+	l.isOpening = true
+	l.mu.Unlock()
+	s, err := l.open(ctx)
+	l.mu.Lock()
+	l.isOpening, l.tried, l.err = false, time.Now(), err
+	if err == nil && l.closed {
+		s.Close()
+		return nil, errLateClosed
+	}
+	if err == nil {
+		l.store = s
+	}
+	return s, err
 }
 
 func (l *lateStore) Get(ctx context.Context, b Bucket, key string) (Record, error) {

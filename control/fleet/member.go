@@ -182,7 +182,8 @@ func (m *Member) awaitFleet(ctx context.Context) error {
 			return err // nobody has made a fleet there, or its record is damaged
 		}
 		if first {
-			m.log.Warn("waiting for the fleet's engine", "engine", m.store.Describe(), "err", err, "hint", fault.HintOf(err))
+			m.log.Warn("waiting for the fleet's engine", "engine", m.store.Describe(), "err", err, "hint",
+				fault.HintOf(err))
 		}
 		if !waitFor(ctx, retryInterval) {
 			return nil

@@ -127,7 +127,8 @@ func (o *Operator) editList(ctx context.Context, edit func(*ServerList) error) e
 			return fault.New(fault.Usage, err, "")
 		}
 		if n := 2 * len(encode(l)); n > wire.MaxOffer { // in base64, with what is said of each server
-			return fault.New(fault.Limit, fmt.Errorf("the list of servers is too long: %d bytes", n), "use shorter host names")
+			return fault.New(fault.Limit, fmt.Errorf("the list of servers is too long: %d bytes", n),
+				"use shorter host names")
 		}
 		signed, err := sign(o.key, l)
 		if err != nil {

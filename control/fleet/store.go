@@ -63,6 +63,8 @@ type Record struct {
 	Key      string
 	Value    []byte
 	Revision uint64
+	// Life is for Update: the record ends after it, at 0 never. It is 0 in what a Store returns.
+	Life time.Duration
 }
 
 // Change is a change that a watch reports: a new value, or the end of a record.
@@ -95,8 +97,8 @@ type Store interface {
 	Get(ctx context.Context, b Bucket, key string) (Record, error)
 	// Create adds a record that ends after life (0: never). ErrConflict: there is one.
 	Create(ctx context.Context, b Bucket, key string, value []byte, life time.Duration) (revision uint64, err error)
-	// Update replaces a record if it has that revision. The new one does not end. ErrConflict: it has not,
-	// or there is none.
+	// Update replaces a record if it has that revision. The new one ends after its Life. ErrConflict: it has
+	// another revision, or there is none.
 	Update(ctx context.Context, b Bucket, r Record) (revision uint64, err error)
 	// Put adds or replaces a record. It is for keys with one writer.
 	Put(ctx context.Context, b Bucket, key string, value []byte) (revision uint64, err error)

@@ -218,7 +218,7 @@ func (s *Store) Update(_ context.Context, b fleet.Bucket, r fleet.Record) (uint6
 		if now.Revision != r.Revision || r.Revision == 0 {
 			return nil, fleet.ErrConflict
 		}
-		return &stored{Value: r.Value, Ends: s.ends(b, 0)}, nil
+		return &stored{Value: r.Value, Ends: s.ends(b, r.Life)}, nil
 	})
 }
 

@@ -337,7 +337,7 @@ func (s *Store) Create(ctx context.Context, b fleet.Bucket, key string, value []
 	}
 	var opts []jetstream.KVCreateOpt
 	if life > 0 {
-		opts = append(opts, jetstream.KeyTTL(max(life.Round(time.Second), time.Second)))
+		opts = append(opts, jetstream.KeyTTL(wholeSeconds(life)))
 	}
 	revision, err := s.buckets[b].Create(ctx, key, value, opts...)
 	if errors.Is(err, jetstream.ErrKeyExists) {
@@ -354,11 +354,31 @@ func (s *Store) Update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uin
 	if r.Revision == 0 {
 		return 0, fleet.ErrConflict
 	}
-	revision, err := s.buckets[b].Update(ctx, r.Key, r.Value, r.Revision)
-	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+	revision, err := s.update(ctx, b, r)
+	var api *jetstream.APIError
+	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) ||
+		errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
 		return 0, fleet.ErrConflict
 	}
 	return revision, s.explainWrite(err)
+}
+
+// update replaces a record. The library has no update with a life, so that is a message to the stream behind the bucket.
+func (s *Store) update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uint64, error) {
+	if r.Life == 0 {
+		return s.buckets[b].Update(ctx, r.Key, r.Value, r.Revision)
+	}
+	ack, err := s.js.Publish(ctx, "$KV."+prefix+string(b)+"."+r.Key, r.Value,
+		jetstream.WithExpectLastSequencePerSubject(r.Revision), jetstream.WithMsgTTL(wholeSeconds(r.Life)))
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
+// wholeSeconds returns a life that the engine accepts.
+func wholeSeconds(life time.Duration) time.Duration {
+	return max(life.Round(time.Second), time.Second)
 }
 
 // Put implements fleet.Store.

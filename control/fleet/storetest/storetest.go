@@ -337,6 +337,14 @@ func testLives(t *testing.T, a, b fleet.Store) {
 		t.Errorf("a record whose life is over: %v", err)
 	}
 	must(a.Create(ctx, fleet.Codes, "short", []byte("2"), time.Hour))(t) // its name is free
+	r := must(a.Get(ctx, fleet.Codes, "long"))(t)
+	r.Value, r.Life = []byte("2"), time.Second
+	if _, err := a.Update(ctx, fleet.Codes, fleet.Record{Key: r.Key, Revision: r.Revision + 100,
+		Life: r.Life}); err != fleet.ErrConflict {
+		t.Errorf("updated another revision, with a life: %v", err)
+	}
+	must(a.Update(ctx, fleet.Codes, r))(t)
+	w.await(t, "|", "short=1", "long=1", "-short", "short=2", "long=2", "-long")
 	// a record in Servers lives on when it is written again
 	waittest.Until(t, "half a life of a server has passed",
 		func() bool { return time.Since(began) > fleet.ServerLife/2 })
