@@ -269,8 +269,8 @@ func (o *fleetOptions) saveEngine() error {
 type fleetReport struct {
 	Name    string             `json:"name"`
 	Key     identity.PublicKey `json:"key"`
-	Expires time.Time          `json:"expires,omitzero"` // of the list of servers
-	Problem string             `json:"problem,omitempty"`
+	Expires time.Time          `json:"expires,omitzero"`  // of the list of servers
+	Problem string             `json:"problem,omitempty"` // of the list or of a clock, with what to do
 	Servers []api.FleetServer  `json:"servers"`
 }
 
@@ -295,6 +295,9 @@ CPU is the share of all processors of the machine that the server uses.`,
 				r := fleetReport{Name: v.Name, Key: v.Key, Expires: v.Expires, Servers: []api.FleetServer{}}
 				if v.Problem != nil {
 					r.Problem = v.Problem.Error()
+					if hint := fault.HintOf(v.Problem); hint != "" {
+						r.Problem += ": " + hint
+					}
 				}
 				for _, one := range v.Servers {
 					f := toFleetServer(one.Server, one.IsListed)

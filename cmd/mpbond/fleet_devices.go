@@ -20,6 +20,7 @@ import (
 	"mpbond/base/unit"
 	"mpbond/control/fleet"
 	"mpbond/internal/cli"
+	"mpbond/link/pairing"
 )
 
 // fleetInvitation is the output of `fleet invite --json`.
@@ -45,8 +46,8 @@ cannot read. It names the fleet's key and up to three servers, those of the regi
 			if n > 1 && t.Name != "" {
 				return cli.UsageError("--name is for one device, and --count for several")
 			}
-			if n < 1 || t.Life < time.Minute {
-				return cli.UsageError("--count must be 1 or more, and --for a minute or more")
+			if n < 1 || n > fleet.MaxInvites || t.Life < time.Minute {
+				return cli.UsageError("--count must be 1 to %d, and --for a minute or more", fleet.MaxInvites)
 			}
 			if quota != "" {
 				if err := t.Quota.UnmarshalText([]byte(quota)); err != nil {
@@ -54,19 +55,15 @@ cannot read. It names the fleet's key and up to three servers, those of the regi
 				}
 			}
 			return o.runOperator(cmd.Context(), func(_ fleet.Store, op *fleet.Operator) error {
-				for range n {
-					code, expires, err := op.Invite(cmd.Context(), t)
-					if err != nil {
-						return err
-					}
+				err := op.InviteMany(cmd.Context(), t, n, func(code pairing.Code, expires time.Time) (err error) {
 					if o.asJSON {
-						err = cli.PrintJSON(cmd.OutOrStdout(), fleetInvitation{code.String(), code.QR(), expires})
-					} else {
-						_, err = fmt.Fprintf(cmd.OutOrStdout(), "mpbond pair %s\n", code)
+						return cli.PrintJSON(cmd.OutOrStdout(), fleetInvitation{code.String(), code.QR(), expires})
 					}
-					if err != nil {
-						return err
-					}
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "mpbond pair %s\n", code)
+					return err
+				})
+				if err != nil {
+					return err
 				}
 				if !o.asJSON {
 					cmd.PrintErrf("valid for one device each, until %s\n",

@@ -229,7 +229,8 @@ func printFleetStatus(w io.Writer, f api.Fleet) {
 			age = fmt.Sprintf("%d devices, known as of %v ago", f.Devices,
 				time.Duration(f.AgeSeconds*float64(time.Second)).Round(time.Second))
 		}
-		what = fmt.Sprintf("this server is %s, %d run and %d are listed; %s", text.Printable(f.Server), running, listed, age)
+		what = fmt.Sprintf("this server is %s, %d run and %d are listed; %s", text.Printable(f.Server), running,
+			listed, age)
 		if f.Draining {
 			what += "; this server drains"
 		}

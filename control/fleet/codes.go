@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"mpbond/base/fault"
@@ -63,11 +64,29 @@ func (m *Member) readCode(ctx context.Context, code string, device identity.Publ
 		inv.Code != code {
 		return r, c, inv, errForeignCode
 	}
-	isOthers := c.UsedBy != nil && c.UsedBy.Key != device
-	if now := m.directory.now(); isOthers || now.After(inv.Expires) || inv.Issued.After(now.Add(clockError)) {
+	if c.UsedBy != nil && c.UsedBy.Key != device {
 		return r, c, inv, errUsedCode
 	}
-	return r, c, inv, nil
+	if err = inv.checkDates(m.directory.now()); err != nil {
+		m.log.Warn("a code was refused", "err", err, "hint", fault.HintOf(err))
+	}
+	return r, c, inv, err
+}
+
+// checkDates returns an error unless an invitation is valid at a time. The engine ends its record in time: one that is
+// there but not valid shows a wrong clock, or was restored.
+func (i Invitation) checkDates(now time.Time) error {
+	const hint = "check the clocks of the server and of the fleet's operator; if they are right, ask the operator for a " +
+		"new code"
+	switch {
+	case now.After(i.Expires.Add(clockError)):
+		return fault.New(fault.UnknownDevice, fmt.Errorf("the code expired %v ago by the clock of the server",
+			now.Sub(i.Expires).Round(time.Minute)), hint)
+	case i.Issued.After(now.Add(clockError)):
+		return fault.New(fault.UnknownDevice, fmt.Errorf("the code was made %v from now by the clock of the server",
+			i.Issued.Sub(now).Round(time.Minute)), hint)
+	}
+	return nil
 }
 
 // Registration implements pairing.Fleet.

@@ -29,14 +29,18 @@ type directory struct {
 	codes   map[string]identity.PublicKey // which device has used a code
 	// gone holds, for each device whose record was deleted, when the operator had made the newest decision about
 	// it: an older record does not bring it back.
-	gone    map[identity.PublicKey]time.Time
-	order   Signed // the newest order to this server; empty: none
-	list    Signed
-	applied uint64    // revision of the newest record that the present watch has delivered
-	readAt  time.Time // everything that the engine had then has been applied; zero: never
-	journal *store.Journal
-	problem error // why the file is not up to date; nil: it is
-	savedAt time.Time
+	gone  map[identity.PublicKey]time.Time
+	order Signed // the newest order to this server; empty: none
+	list  Signed
+	// listProblem is why the newest list on the engine was not accepted; nil: it was.
+	listProblem error
+	applied     uint64    // revision of the newest record that the present watch has delivered
+	readAt      time.Time // everything that the engine had then has been applied; zero: never
+	journal     *store.Journal
+	problem     error // why the file is not up to date; nil: it is
+	// isFromFuture says that readAt in the file was after the present: the clock was wrong, or is.
+	isFromFuture bool
+	savedAt      time.Time
 	// rewritten is when the whole file was last written, or could not be.
 	rewritten time.Time
 }
@@ -62,8 +66,8 @@ type knownDevice struct {
 const saveInterval = 10 * time.Second
 
 // openDirectory reads the directory in a file, which need not exist. damage is that of store.Open.
-func openDirectory(path string, life time.Duration) (d *directory, damage, err error) {
-	d = &directory{life: life, now: time.Now, devices: map[identity.PublicKey]Device{},
+func openDirectory(path string, life time.Duration, now func() time.Time) (d *directory, damage, err error) {
+	d = &directory{life: life, now: now, devices: map[identity.PublicKey]Device{},
 		ids: map[string]identity.PublicKey{}, codes: map[string]identity.PublicKey{},
 		gone: map[identity.PublicKey]time.Time{}}
 	if path == "" {
@@ -82,7 +86,8 @@ func openDirectory(path string, life time.Duration) (d *directory, damage, err e
 		case l.Order != nil:
 			d.order = *l.Order
 		case l.ReadAt != nil:
-			if d.readAt = *l.ReadAt; d.readAt.After(time.Now()) { // the clock was wrong
+			d.readAt = *l.ReadAt
+			if d.isFromFuture = d.readAt.After(now()); d.isFromFuture {
 				d.readAt = time.Time{}
 			}
 		case l.Device != nil && l.Device.IsGone:
@@ -220,7 +225,7 @@ func (d *directory) applyList(value []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l, err := OpenList(d.key, s, d.now())
-	if err != nil {
+	if d.listProblem = err; err != nil {
 		return err
 	}
 	var known ServerList
@@ -237,7 +242,10 @@ func (d *directory) applyList(value []byte) error {
 func (d *directory) currentList() (Signed, ServerList, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if len(d.list.Body) == 0 {
+	switch {
+	case len(d.list.Body) == 0 && d.listProblem != nil:
+		return Signed{}, ServerList{}, d.listProblem
+	case len(d.list.Body) == 0:
 		return Signed{}, ServerList{}, fault.New(fault.NotFound, errors.New("no list of servers is known yet"),
 			"the fleet's operator adds this server: mpbond fleet add")
 	}

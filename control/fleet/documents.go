@@ -24,7 +24,8 @@ const (
 	// MaxGroups bounds the groups of a device, maxName the bytes of a name.
 	MaxGroups = 16
 	maxName   = 64
-	// clockError is how far the clocks of two devices may differ: documents from the near future are valid.
+	// clockError is how far the clocks of two devices may differ: documents from the near future are valid, and those
+	// that have just expired.
 	clockError = 10 * time.Minute
 )
 
@@ -32,7 +33,7 @@ const (
 type ServerList struct {
 	Fleet  string `json:"fleet"`  // name of the fleet
 	Number uint64 `json:"number"` // a list with a higher number replaces one with a lower one
-	// A list from Expires on changes nothing at a primary.
+	// A list that has expired changes nothing at a primary.
 	Issued  time.Time `json:"issued"`
 	Expires time.Time `json:"expires"`
 	Servers []Server  `json:"servers"`
@@ -64,12 +65,13 @@ func OpenList(key identity.PublicKey, s Signed, now time.Time) (l ServerList, er
 		return ServerList{}, err
 	}
 	switch {
-	case now.After(l.Expires):
+	case now.After(l.Expires.Add(clockError)):
 		err = fault.New(fault.Integrity, fmt.Errorf("the list of servers expired on %s",
 			l.Expires.Format("2 January 2006 15:04 MST")), "check the clock; the fleet's operator runs `mpbond fleet renew`")
 	case l.Issued.After(now.Add(clockError)):
-		err = fault.New(fault.Integrity, fmt.Errorf("the list of servers was signed %s from now",
-			l.Issued.Sub(now).Round(time.Minute)), "check the clock")
+		err = fault.New(fault.Integrity,
+			fmt.Errorf("the list of servers was signed %s from now by this machine's clock",
+				l.Issued.Sub(now).Round(time.Minute)), "check the clocks of this machine and of the fleet's operator")
 	default:
 		err = fault.New(fault.Integrity, l.validate(), "the fleet's operator signs a list that is valid")
 	}
@@ -242,6 +244,9 @@ type ServerState struct {
 	// Applied is the revision of the newest record in Devices that the server has applied.
 	Applied uint64 `json:"applied"`
 }
+
+// clockOffset returns how far the server's clock is ahead of this one. The state may be as old as ServerLife.
+func (s ServerState) clockOffset(now time.Time) time.Duration { return s.At.Sub(now) }
 
 // Load is what a server carries.
 type Load struct {

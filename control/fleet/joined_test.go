@@ -79,7 +79,7 @@ func TestJoined(t *testing.T) {
 		t.Fatalf("%+v, %v", j, err)
 	}
 	expired, future := list(9, one), list(9, one)
-	expired.Expires = now.Add(-time.Second)
+	expired.Expires = now.Add(-clockError - time.Second)
 	future.Issued = now.Add(time.Hour)
 	tooMany := list(9)
 	for range MaxServers + 1 {
@@ -145,6 +145,23 @@ func TestRebase(t *testing.T) {
 		base, month := rebase(last, c.start)
 		if base != v(c.base) || month != v(c.inMonth) {
 			t.Errorf("%s: %v, %v instead of %v, %v", c.name, base, month, c.base, c.inMonth)
+		}
+	}
+}
+
+// TestListDates checks when a list is valid: a clock may be wrong by clockError either way.
+func TestListDates(t *testing.T) {
+	key, issued := testKey(t), time.Now()
+	signed, err := sign(key, ServerList{Fleet: "acme", Issued: issued, Expires: issued.Add(ListLife)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for after, valid := range map[time.Duration]bool{
+		-24 * time.Hour: false, -clockError - time.Second: false, -clockError: true, 0: true, ListLife: true,
+		ListLife + clockError: true, ListLife + clockError + time.Second: false,
+	} {
+		if _, err := OpenList(key.Public(), signed, issued.Add(after)); (err == nil) != valid {
+			t.Errorf("%v after its signature: %v", after, err)
 		}
 	}
 }

@@ -54,6 +54,8 @@ type MemberConfig struct {
 	Load  func() Load
 	Usage func() []DeviceUsage
 	Log   *slog.Logger
+
+	now func() time.Time // another clock, in tests; nil: time.Now
 }
 
 // Member is a server's membership of a fleet: it knows the fleet's devices, reports the server's state and
@@ -99,13 +101,20 @@ func NewMember(store Store, cfg MemberConfig) (*Member, error) {
 		return nil, fault.New(fault.Config, fmt.Errorf("the life of the cache is %v", cfg.CacheLife),
 			fmt.Sprintf("set it to %v or more", MinCacheLife))
 	}
-	d, damage, err := openDirectory(cfg.CacheFile, cfg.CacheLife)
+	if cfg.now == nil {
+		cfg.now = time.Now
+	}
+	d, damage, err := openDirectory(cfg.CacheFile, cfg.CacheLife, cfg.now)
 	if err != nil {
 		return nil, err
 	}
 	if damage != nil {
 		cfg.Log.Error("the cache of the fleet is damaged", "err", damage, "hint",
 			"the engine has everything that is lost")
+	}
+	if d.isFromFuture {
+		cfg.Log.Warn("the cache of the fleet is from the future: devices are served when the engine answers", "hint",
+			"check the clock of this machine: it was ahead, or is behind")
 	}
 	if cfg.FleetKey != (identity.PublicKey{}) {
 		if err := d.pinKey(cfg.FleetKey); err != nil {
@@ -114,7 +123,7 @@ func NewMember(store Store, cfg MemberConfig) (*Member, error) {
 		}
 	}
 	m := &Member{cfg: cfg, store: store, log: cfg.Log, directory: d, states: newServerStates(),
-		lookups: rate.NewLimiter(200, 500), counts: newUsageCounts(store, cfg.Name), since: time.Now().UTC(),
+		lookups: rate.NewLimiter(200, 500), counts: newUsageCounts(store, cfg.Name), since: cfg.now().UTC(),
 		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 	m.isDraining.Store(d.currentOrder().Draining)
 	return m, nil
@@ -140,7 +149,7 @@ func (m *Member) Run(ctx context.Context) error {
 	g.Go(func() error {
 		m.watch(ctx, Servers, func(c Change) {
 			if !c.IsCurrent {
-				m.states.apply(c, time.Now())
+				m.states.apply(c, m.cfg.now())
 			}
 		})
 		return nil
@@ -257,7 +266,7 @@ func (m *Member) setEngineLost(lost bool) {
 	m.lost = lost
 	if lost {
 		m.log.Warn("the fleet's engine does not answer: known devices are served, new ones cannot be paired",
-			"engine", m.store.Describe(), "until", time.Now().Add(m.cfg.CacheLife-m.knownFor()).Format(time.RFC3339))
+			"engine", m.store.Describe(), "until", m.cfg.now().Add(m.cfg.CacheLife-m.knownFor()).Format(time.RFC3339))
 		return
 	}
 	m.log.Info("the fleet's engine answers", "engine", m.store.Describe())
@@ -431,7 +440,7 @@ func (m *Member) beat(ctx context.Context, st ServerState) {
 	}
 	_, err := m.store.Put(ctx, Servers, m.cfg.Name, encode(st))
 	if err == nil {
-		_, err = m.store.Put(ctx, Devices, beatKey(m.cfg.Name), []byte(m.beats.send(time.Now())))
+		_, err = m.store.Put(ctx, Devices, beatKey(m.cfg.Name), []byte(m.beats.send(m.cfg.now())))
 	}
 	if err != nil {
 		m.log.Debug("the fleet's engine did not take a report", "err", err)
@@ -449,7 +458,7 @@ func (m *Member) leave() {
 
 // State returns the state that the server reports, without its load.
 func (m *Member) State() ServerState {
-	st := ServerState{Server: m.cfg.Server, Version: m.cfg.Version, Since: m.since, At: time.Now().UTC(),
+	st := ServerState{Server: m.cfg.Server, Version: m.cfg.Version, Since: m.since, At: m.cfg.now().UTC(),
 		Draining: m.isDraining.Load()}
 	_, st.Applied = m.directory.countDevices()
 	return st
@@ -500,7 +509,7 @@ type MemberStatus struct {
 
 // Status describes the membership.
 func (m *Member) Status() MemberStatus {
-	st := MemberStatus{Engine: m.store.Describe(), Age: -1, Running: m.states.running(time.Now()),
+	st := MemberStatus{Engine: m.store.Describe(), Age: -1, Running: m.states.running(m.cfg.now()),
 		Life: m.cfg.CacheLife}
 	if key := m.directory.fleetKey(); key != (identity.PublicKey{}) {
 		st.Key = key.String()
@@ -527,7 +536,7 @@ func (m *Member) Status() MemberStatus {
 
 // report adds an event, which is written when the engine takes it.
 func (m *Member) report(e Event) {
-	e.At, e.Server = time.Now().UTC(), m.cfg.Name
+	e.At, e.Server = m.cfg.now().UTC(), m.cfg.Name
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.events) == maxEvents {

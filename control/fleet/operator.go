@@ -61,10 +61,11 @@ func readFleet(ctx context.Context, s Store) (f fleetRecord, err error) {
 type Operator struct {
 	store Store
 	key   *identity.Key
+	now   func() time.Time // another clock, in tests
 }
 
 // NewOperator returns the operator with that key.
-func NewOperator(s Store, key *identity.Key) *Operator { return &Operator{s, key} }
+func NewOperator(s Store, key *identity.Key) *Operator { return &Operator{s, key, time.Now} }
 
 // Init makes a fleet on an engine, or restores the record of one. An engine with the fleet of another key is a
 // fault of kind Exists.
@@ -117,8 +118,15 @@ func (o *Operator) editList(ctx context.Context, edit func(*ServerList) error) e
 		if err := edit(&l); err != nil {
 			return err
 		}
-		l.Issued = time.Now().UTC().Truncate(time.Second)
-		l.Number = max(l.Number+1, uint64(time.Now().UnixMilli())) // above all earlier ones, on a new engine too
+		states, err := readStates(ctx, o.store)
+		if err == nil {
+			err = o.checkClock(l, states)
+		}
+		if err != nil {
+			return err
+		}
+		l.Issued = o.now().UTC().Truncate(time.Second)
+		l.Number = max(l.Number+1, uint64(o.now().UnixMilli())) // above all earlier ones, on a new engine too
 		l.Expires = l.Issued.Add(ListLife)
 		if l.Servers == nil {
 			l.Servers = []Server{}
@@ -144,6 +152,31 @@ func (o *Operator) editList(ctx context.Context, edit func(*ServerList) error) e
 			return err
 		}
 	}
+}
+
+// checkClock returns an error if the clocks of all servers that are on a list and run differ much from this one: they
+// would accept nothing that it dates. If only some do, their own is wrong.
+func (o *Operator) checkClock(l ServerList, states []ServerState) error {
+	states = slices.DeleteFunc(states, func(st ServerState) bool { _, ok := l.find(st.Name); return !ok })
+	for _, st := range states {
+		if st.clockOffset(o.now()).Abs() <= clockError+ServerLife {
+			return nil
+		}
+	}
+	if len(states) == 0 {
+		return nil
+	}
+	return clockFault(states[0], o.now())
+}
+
+// clockFault is the error for a server's clock that differs much from this one.
+func clockFault(st ServerState, now time.Time) error {
+	offset, where := st.clockOffset(now).Round(time.Minute), "ahead of"
+	if offset < 0 {
+		where = "behind"
+	}
+	return fault.New(fault.Integrity, fmt.Errorf("the clock of server %s is %v %s this machine's", st.Name,
+		offset.Abs(), where), "correct the clock that is wrong: servers and primaries accept no documents of another day")
 }
 
 // AddServer puts a server on the list, in place of one with that name.
@@ -201,21 +234,54 @@ type InviteTerms struct {
 
 // Invite makes a code that one device can use.
 func (o *Operator) Invite(ctx context.Context, t InviteTerms) (code pairing.Code, expires time.Time, err error) {
+	err = o.InviteMany(ctx, t, 1, func(c pairing.Code, at time.Time) error {
+		code, expires = c, at
+		return nil
+	})
+	return code, expires, err
+}
+
+// MaxInvites bounds the codes of one call of InviteMany: some 150 MB in the engine.
+const MaxInvites = 100_000
+
+// InviteMany makes n codes with the same terms, each for one device. It calls take with each code that is valid, one
+// after the other. After an error the codes before it stay valid.
+func (o *Operator) InviteMany(ctx context.Context, t InviteTerms, n int,
+	take func(code pairing.Code, expires time.Time) error) error {
 	if err := o.check(ctx); err != nil {
-		return code, expires, err
+		return err
+	}
+	if n > MaxInvites {
+		return fault.New(fault.Limit, fmt.Errorf("%d codes at once, over %d", n, MaxInvites),
+			"ask for fewer, several times")
 	}
 	if err := t.Terms.validate(); err != nil {
-		return code, expires, err
+		return err
 	}
 	if t.Name != "" {
 		if err := identity.CheckName(t.Name); err != nil {
-			return code, expires, fault.New(fault.Usage, err, "")
+			return fault.New(fault.Usage, err, "")
 		}
 	}
 	addrs, err := o.firstAddresses(ctx, t.Region)
 	if err != nil {
-		return code, expires, err
+		return err
 	}
+	for range n {
+		code, expires, err := o.invite(ctx, t, addrs)
+		if err != nil {
+			return err
+		}
+		if err := take(code, expires); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// invite makes a code that names these addresses.
+func (o *Operator) invite(ctx context.Context, t InviteTerms, addrs []string) (code pairing.Code, expires time.Time,
+	err error) {
 	code = pairing.NewFleetCode(o.key.Public(), addrs)
 	claim, err := code.ClaimKey()
 	if err != nil {
@@ -225,7 +291,7 @@ func (o *Operator) Invite(ctx context.Context, t InviteTerms) (code pairing.Code
 	if err != nil {
 		return code, expires, err
 	}
-	now := time.Now().UTC()
+	now := o.now().UTC()
 	inv := Invitation{Code: code.ID(), Claim: claim, Issued: now, Expires: now.Add(t.Life), Region: t.Region,
 		Name: t.Name, Terms: t.Terms}
 	signed, err := sign(o.key, inv)
@@ -261,7 +327,21 @@ func (o *Operator) firstAddresses(ctx context.Context, region string) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	list := st.Servers
+	list, states, listed := st.Servers, []ServerState(nil), ServerList{}
+	for _, one := range list {
+		if one.IsListed {
+			listed.Servers = append(listed.Servers, one.Server)
+		}
+		if one.State != nil {
+			states = append(states, *one.State)
+		}
+	}
+	if len(listed.Servers) == 0 && st.Problem != nil && !errors.Is(st.Problem, ErrNoRecord) {
+		return nil, st.Problem
+	}
+	if err := o.checkClock(listed, states); err != nil {
+		return nil, err
+	}
 	if region != "" && !slices.ContainsFunc(list, func(s ServerView) bool { return s.Region == region && s.IsListed }) {
 		return nil, fault.New(fault.NotFound, fmt.Errorf("the fleet has no server in the region %.80q", region),
 			"see `mpbond fleet status`")
@@ -313,7 +393,7 @@ func (o *Operator) Rule(ctx context.Context, key identity.PublicKey, edit func(*
 			return d, 0, fault.New(fault.Integrity, fmt.Errorf("record of device %v: %w", key.ID(), err),
 				"no server accepts it: delete it by `nats kv del mpbond-devices KEY`, or the file devices/KEY")
 		}
-		now := time.Now().UTC()
+		now := o.now().UTC()
 		if !now.After(d.decided()) { // another operator's clock is ahead
 			now = d.decided().Add(time.Microsecond)
 		}
@@ -349,7 +429,7 @@ func (o *Operator) Revoke(ctx context.Context, key identity.PublicKey, wait time
 	if err != nil {
 		return d, nil, err
 	}
-	_ = o.store.AddEvent(ctx, Event{At: time.Now().UTC(), Kind: "revoked", Device: key.ID().String(), Name: d.Name})
+	_ = o.store.AddEvent(ctx, Event{At: o.now().UTC(), Kind: "revoked", Device: key.ID().String(), Name: d.Name})
 	behind, err = o.awaitApplied(ctx, revision, wait)
 	return d, behind, err
 }
@@ -366,9 +446,9 @@ func (o *Operator) awaitApplied(ctx context.Context, revision uint64, wait time.
 	states, isCurrent := newServerStates(), false
 	err = o.store.Watch(waiting, Servers, func(c Change) {
 		if isCurrent = isCurrent || c.IsCurrent; !c.IsCurrent {
-			states.apply(c, time.Now())
+			states.apply(c, o.now())
 		}
-		if behind = states.listBehind(list, revision, time.Now()); isCurrent && len(behind) == 0 {
+		if behind = states.listBehind(list, revision, o.now()); isCurrent && len(behind) == 0 {
 			cancel()
 		}
 	})
@@ -376,7 +456,7 @@ func (o *Operator) awaitApplied(ctx context.Context, revision uint64, wait time.
 		return behind, ctx.Err()
 	}
 	if err == nil && !isCurrent {
-		behind = states.listBehind(list, revision, time.Now())
+		behind = states.listBehind(list, revision, o.now())
 	}
 	return behind, err
 }
@@ -411,9 +491,30 @@ func (o *Operator) Drain(ctx context.Context, server string, draining bool) erro
 
 // order signs and stores an order.
 func (o *Operator) order(ctx context.Context, server string, draining bool) error {
-	signed, err := sign(o.key, Order{Server: server, At: time.Now().UTC(), Draining: draining})
-	if err == nil {
-		_, err = o.store.Put(ctx, Orders, drainKey(server), encode(signed))
+	for {
+		r, err := o.store.Get(ctx, Orders, drainKey(server))
+		isNew := errors.Is(err, ErrNoRecord)
+		if err != nil && !isNew {
+			return err
+		}
+		next := Order{Server: server, At: o.now().UTC(), Draining: draining}
+		var s Signed
+		var last Order
+		if json.Unmarshal(r.Value, &s) == nil && s.open(o.key.Public(), &last) == nil && !next.At.After(last.At) {
+			next.At = last.At.Add(time.Microsecond) // another operator's clock is ahead
+		}
+		signed, err := sign(o.key, next)
+		if err != nil {
+			return err
+		}
+		if isNew {
+			_, err = o.store.Create(ctx, Orders, drainKey(server), encode(signed), 0)
+		} else {
+			r.Value = encode(signed)
+			_, err = o.store.Update(ctx, Orders, r)
+		}
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
 	}
-	return err
 }

@@ -19,7 +19,7 @@ type View struct {
 	Name    string
 	Key     identity.PublicKey
 	Expires time.Time // of the list of servers; zero: there is no valid one
-	Problem error     // of the list; nil: it is valid
+	Problem error     // of the list, or of a clock; nil: all is well
 	Servers []ServerView
 }
 
@@ -45,14 +45,13 @@ func ReadStatus(ctx context.Context, s Store) (v View, err error) {
 	for _, one := range list.Servers {
 		v.Servers = append(v.Servers, ServerView{Server: one, IsListed: true})
 	}
-	records, err := List(ctx, s, Servers)
+	states, err := readStates(ctx, s)
 	if err != nil {
 		return v, err
 	}
-	for _, r := range records {
-		var st ServerState
-		if json.Unmarshal(r.Value, &st) != nil || st.Name != r.Key {
-			continue
+	for _, st := range states {
+		if v.Problem == nil && st.clockOffset(time.Now()).Abs() > clockError/2+ServerLife {
+			v.Problem = clockFault(st, time.Now())
 		}
 		i := slices.IndexFunc(v.Servers, func(x ServerView) bool { return x.Name == st.Name })
 		if i < 0 {
@@ -65,6 +64,21 @@ func ReadStatus(ctx context.Context, s Store) (v View, err error) {
 		return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.Name, b.Name))
 	})
 	return v, nil
+}
+
+// readStates returns the states of the servers that run.
+func readStates(ctx context.Context, s Store) (list []ServerState, err error) {
+	records, err := List(ctx, s, Servers)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		var st ServerState
+		if json.Unmarshal(r.Value, &st) == nil && st.Name == r.Key {
+			list = append(list, st)
+		}
+	}
+	return list, nil
 }
 
 // readList returns the list of servers on an engine.

@@ -4,11 +4,14 @@ package natsstore
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"mpbond/base/fault"
 	"mpbond/base/natstest"
 	"mpbond/base/waittest"
 	"mpbond/control/fleet"
@@ -93,6 +96,14 @@ func TestNodeIsolated(t *testing.T) {
 			for (<-seen).Key != "after" {
 			}
 		})
+	}
+}
+
+// TestCertificateAndClock checks that a certificate that is not valid now makes people look at the clock.
+func TestCertificateAndClock(t *testing.T) {
+	err := explainConnectError(fmt.Errorf("tls: %w", x509.CertificateInvalidError{Reason: x509.Expired}), "tls://n1:4222")
+	if !fault.Is(err, fault.WrongKey) || !strings.Contains(fault.HintOf(err), "clock") {
+		t.Errorf("%v: %s", err, fault.HintOf(err))
 	}
 }
 

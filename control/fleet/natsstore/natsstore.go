@@ -7,6 +7,7 @@ package natsstore
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -120,6 +121,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 // explainConnectError makes a failure to connect a fault.
 func explainConnectError(err error, urls string) error {
+	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err,
 		nats.ErrAuthRevoked),
@@ -132,6 +134,9 @@ func explainConnectError(err error, urls string) error {
 	case errors.Is(err, nats.ErrSecureConnWanted):
 		return fault.New(fault.Config, fmt.Errorf("the engine %s has no TLS", urls),
 			"write nats:// instead of tls://, or give its nodes certificates")
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired: // or not valid yet
+		return fault.New(fault.WrongKey, fmt.Errorf("the certificate of the engine %s is not valid now: %w", urls, err),
+			"check the clock of this machine; if it is right, the engine's operator renews the certificate")
 	case strings.Contains(err.Error(), "x509:"), strings.Contains(err.Error(), "tls:"):
 		return fault.New(fault.WrongKey, fmt.Errorf("the certificate of the engine %s is not valid: %w", urls, err),
 			"--fleet-ca names the certificate of the authority that signs for its nodes")
