@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"mpbond/base/porttest"
+	"mpbond/base/unit"
 	"mpbond/base/waittest"
 )
 
@@ -246,6 +247,20 @@ func (n *Node) Kill() {
 	_ = n.cmd.Process.Kill()
 	_ = n.cmd.Wait()
 	n.cmd = nil
+}
+
+// Memory returns the memory that the node's process uses.
+func (n *Node) Memory(t testing.TB) unit.Bytes {
+	t.Helper()
+	page, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
+	if err != nil {
+		t.Skipf("the memory of a process is not known here: %v", err)
+	}
+	var kilobytes unit.Bytes
+	if _, after, found := strings.Cut(string(page), "VmRSS:"); found {
+		_, _ = fmt.Sscan(after, &kilobytes)
+	}
+	return kilobytes << 10
 }
 
 // Pause stops the node's process until Resume.

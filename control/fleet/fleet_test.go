@@ -118,7 +118,8 @@ type world struct {
 	*testing.T
 	dir   string
 	store *breakable
-	key   *identity.Key // of the fleet
+	open  func() *breakable // opens the engine for a server
+	key   *identity.Key     // of the fleet
 	*fleet.Operator
 }
 
@@ -145,7 +146,8 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
 	w := &world{T: t, dir: t.TempDir(), key: newKey(t)}
-	w.store = newStore(t, filepath.Join(w.dir, "engine"))
+	w.open = func() *breakable { return newStore(t, filepath.Join(w.dir, "engine")) }
+	w.store = w.open()
 	w.Operator = fleet.NewOperator(w.store, w.key)
 	w.must(w.Init(t.Context(), "acme"))
 	for _, name := range []string{"eu1", "eu2", "us1"} {
@@ -174,7 +176,7 @@ type member struct {
 // join starts the membership of a server, with its own connection to the engine.
 func (w *world) join(name string, edit func(*fleet.MemberConfig)) *member {
 	w.Helper()
-	m := &member{store: newStore(w.T, filepath.Join(w.dir, "engine"))}
+	m := &member{store: w.open()}
 	cfg := fleet.MemberConfig{Server: fleet.Server{Name: name, Region: name[:2], Key: newKey(w).Public()},
 		Version:   "test",
 		CacheFile: filepath.Join(w.dir, name+".cache"), Log: slog.New(slog.DiscardHandler)}

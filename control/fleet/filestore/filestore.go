@@ -5,6 +5,7 @@
 //
 //	DIR/BUCKET/KEY          a record as JSON
 //	DIR/BUCKET/.revision    the newest revision in that bucket
+//	DIR/BUCKET/.swept       when records whose life is over were last removed
 //	DIR/events.jsonl        events, one on each line
 package filestore
 
@@ -38,7 +39,11 @@ const (
 	// maxEventsFile bounds the file of events: the older half is dropped when it is reached.
 	maxEventsFile = 32 << 20
 
+	// sweepInterval is how often records whose life is over are removed from a bucket that nobody watches.
+	sweepInterval = time.Hour
+
 	revisionFile = ".revision"
+	sweptFile    = ".swept" // has the time of the last sweep
 	eventsFile   = "events.jsonl"
 )
 
@@ -204,12 +209,56 @@ func (s *Store) ends(b fleet.Bucket, life time.Duration) time.Time {
 // Create implements fleet.Store.
 func (s *Store) Create(_ context.Context, b fleet.Bucket, key string, value []byte, life time.Duration) (uint64,
 	error) {
+	if life > 0 {
+		s.sweep(b)
+	}
 	return s.change(b, key, func(now stored) (*stored, error) {
 		if now.Revision != 0 {
 			return nil, fleet.ErrConflict
 		}
 		return &stored{Value: value, Ends: s.ends(b, life)}, nil
 	})
+}
+
+// sweep removes the records of a bucket whose life is over, unless that was done within sweepInterval. A watch does it
+// at once, but nobody watches codes.
+func (s *Store) sweep(b fleet.Bucket) {
+	dir := filepath.Join(s.dir, string(b))
+	if !s.beginSweep(filepath.Join(dir, sweptFile)) {
+		return
+	}
+	files, err := userfile.ReadDir(dir)
+	if err != nil {
+		return // the next write says why
+	}
+	for _, f := range files {
+		if fleet.CheckKey(f.Name()) != nil {
+			continue
+		}
+		if _, err := s.read(filepath.Join(dir, f.Name())); errors.Is(err, fleet.ErrNoRecord) {
+			s.removeEnded(b, f.Name())
+		}
+	}
+}
+
+// beginSweep reports whether a sweep is due, and marks it as done.
+func (s *Store) beginSweep(mark string) bool {
+	unlock, err := userfile.LockDir(filepath.Dir(mark))
+	if err != nil {
+		return false
+	}
+	defer unlock()
+	data, err := userfile.ReadFile(mark)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	var last time.Time
+	_ = last.UnmarshalText(data)
+	if age := s.now().Sub(last); age >= 0 && age < sweepInterval {
+		return false
+	}
+	text, err := s.now().UTC().MarshalText()
+	return err == nil && replaceFile(mark, text) == nil
 }
 
 // Update implements fleet.Store.

@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"mpbond/base/fault"
 	"mpbond/control/fleet"
@@ -55,4 +57,41 @@ func TestDamagedRecord(t *testing.T) {
 	if r, err := s.Get(t.Context(), fleet.Devices, "bad"); err != nil || string(r.Value) != "2" {
 		t.Errorf("%v, %v", r, err)
 	}
+}
+
+// TestSweep checks that records whose life is over are removed from a bucket that nobody watches, by later records.
+func TestSweep(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	s := open(t, dir)
+	s.now = func() time.Time { return now }
+	create := func(key string) {
+		t.Helper()
+		if _, err := s.Create(t.Context(), fleet.Codes, key, []byte("1"), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(want ...string) {
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(dir, "codes", "[a-z]*"))
+		for i := range files {
+			files[i] = filepath.Base(files[i])
+		}
+		if err != nil || !slices.Equal(files, want) {
+			t.Errorf("files %q, want %q: %v", files, want, err)
+		}
+	}
+	create("a")
+	create("b")
+	now = now.Add(sweepInterval / 2)
+	create("c")
+	expect("a", "b", "c")
+	now = now.Add(sweepInterval / 2)
+	create("d")
+	expect("d")
+	now = now.Add(-24 * time.Hour) // the clock was a day ahead
+	create("e")
+	expect("d", "e")
+	now = now.Add(sweepInterval)
+	create("f")
+	expect("d", "f")
 }
