@@ -21,8 +21,9 @@ import (
 // kind is the larger part; then the oldest. So neither a flood of silent callers nor one of half
 // handshakes takes the slots of the other kind.
 //
-// Handshakes of sources with a caller that has proved its identity run at once. Other sources take
-// turns: the source with the fewest turns in this minute comes first. Every fourth turn goes to a
+// Handshakes of sources with a caller that has proved its identity run at once; one device has
+// maxProvedBy such sources, so that a hostile one with many addresses does not use up the processor.
+// Other sources take turns: the source with the fewest turns in this minute comes first. Every fourth turn goes to a
 // source that already had one, so that sources with an interrupted handshake do not wait behind
 // newcomers for ever.
 type AdmissionLimit struct {
@@ -35,13 +36,20 @@ type AdmissionLimit struct {
 	evictedCount  int // evicted slots that were not released yet
 	lastNumber    uint64
 	sources       map[netip.Prefix]*slotSource
-	provedSources map[netip.Prefix]time.Time // sources with an authenticated caller, and when it proved its identity
+	provedSources map[netip.Prefix]proof // sources with an authenticated caller
 	rate          RateLimiter[netip.Prefix]
 
 	waiting   []*Slot // waiting for their turn
 	nextTurn  time.Time
 	turns     int         // turns given to callers after their handshake was answered
 	turnTimer *time.Timer // gives the next turn; nil: not running
+}
+
+// proof says when a caller of a source last proved its identity, and which one: empty if it is not
+// known.
+type proof struct {
+	at time.Time
+	by string
 }
 
 // slotSource holds the slots of one source.
@@ -65,12 +73,13 @@ type Slot struct {
 }
 
 // Tuning. A source with an authenticated caller has reservedSlots, which others get only if nothing
-// else is left. maxProved sources are remembered. A turn comes every turnInterval; a handshake
+// else is left. maxProved sources are remembered, of one device maxProvedBy. A turn comes every turnInterval; a handshake
 // takes about 0.5 ms of a processor. Every repeatTurnEvery-th turn is for a source that already had
 // one.
 const (
 	reservedSlots   = 4
 	maxProved       = 4096
+	maxProvedBy     = 16
 	turnInterval    = 4 * time.Millisecond
 	repeatTurnEvery = 4
 )
@@ -79,7 +88,7 @@ const (
 // and perMinute from one source in a minute.
 func NewAdmissionLimit(maxSlots, perSource, perMinute int) *AdmissionLimit {
 	l := &AdmissionLimit{maxSlots: maxSlots, maxPerSource: perSource, sources: map[netip.Prefix]*slotSource{},
-		provedSources: map[netip.Prefix]time.Time{}, rate: RateLimiter[netip.Prefix]{PerMinute: perMinute}}
+		provedSources: map[netip.Prefix]proof{}, rate: RateLimiter[netip.Prefix]{PerMinute: perMinute}}
 	l.slotFreed.L = &l.mu
 	return l
 }
@@ -301,13 +310,25 @@ func (l *AdmissionLimit) cancelTurn(v *Slot) {
 
 // MarkProved records that the caller has proved its identity, and releases its slot. It reports
 // false if the slot was evicted before.
-func (v *Slot) MarkProved() bool {
+func (v *Slot) MarkProved() bool { return v.MarkProvedBy("") }
+
+// MarkProvedBy does what MarkProved does for the device with an identity. Sources beyond the newest
+// maxProvedBy of a device are forgotten: they take turns again.
+func (v *Slot) MarkProvedBy(device string) bool {
 	l := v.limit
 	l.mu.Lock()
-	if _, ok := l.provedSources[v.source]; !ok && len(l.provedSources) >= maxProved {
-		delete(l.provedSources, l.oldestProvedSource())
+	if old, ok := l.provedSources[v.source]; !ok || old.by != device {
+		delete(l.provedSources, v.source) // it does not count among those that follow
+		of := func(p proof) bool { return p.by == device }
+		if from, n := l.oldestProvedSource(of); device != "" && n >= maxProvedBy {
+			l.forgetProof(from)
+		}
+		if len(l.provedSources) >= maxProved {
+			from, _ := l.oldestProvedSource(func(proof) bool { return true })
+			l.forgetProof(from)
+		}
 	}
-	l.provedSources[v.source] = time.Now()
+	l.provedSources[v.source] = proof{time.Now(), device}
 	if s := l.sources[v.source]; s != nil {
 		s.reserved = reservedSlots
 	}
@@ -315,6 +336,14 @@ func (v *Slot) MarkProved() bool {
 	l.mu.Unlock()
 	v.Release()
 	return !evicted
+}
+
+// forgetProof makes a source like one without a proof. mu must be held.
+func (l *AdmissionLimit) forgetProof(from netip.Prefix) {
+	delete(l.provedSources, from)
+	if s := l.sources[from]; s != nil {
+		s.reserved = 0
+	}
 }
 
 // Source returns the source of the caller.
@@ -328,15 +357,18 @@ func (v *Slot) IsSourceProved() bool {
 	return ok
 }
 
-// oldestProvedSource returns the source with the oldest proof. mu must be held.
-func (l *AdmissionLimit) oldestProvedSource() (oldest netip.Prefix) {
-	first := true
-	for from, at := range l.provedSources {
-		if first || at.Before(l.provedSources[oldest]) {
-			oldest, first = from, false
+// oldestProvedSource returns the source with the oldest proof among those that match, and their
+// number. mu must be held.
+func (l *AdmissionLimit) oldestProvedSource(matches func(proof) bool) (oldest netip.Prefix, n int) {
+	for from, p := range l.provedSources {
+		if !matches(p) {
+			continue
+		}
+		if n++; n == 1 || p.at.Before(l.provedSources[oldest].at) {
+			oldest = from
 		}
 	}
-	return oldest
+	return oldest, n
 }
 
 // IsEvicted reports whether another caller has taken the slot.

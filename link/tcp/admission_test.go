@@ -361,3 +361,38 @@ func joinsWithin(g *AdmissionLimit, from net.Addr, rtt time.Duration) bool {
 	}
 	return v.MarkProved()
 }
+
+// TestProvedSourcesOfOneDevice checks that a device has the handshakes of its newest maxProvedBy sources only answered
+// at once, and that it does not displace the sources of others.
+func TestProvedSourcesOfOneDevice(t *testing.T) {
+	g := NewAdmissionLimit(512, 64, 600)
+	at := func(n int) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, byte(n>>8), byte(n)), Port: 1} }
+	prove := func(n int, by string) {
+		if v := g.AdmitEvicting(at(n), func() {}); !v.MarkProvedBy(by) {
+			t.Fatal("it was evicted")
+		}
+	}
+	isProved := func(n int) bool {
+		v := g.AdmitEvicting(at(n), func() {})
+		defer v.Release()
+		return v.IsSourceProved()
+	}
+	prove(9000, "phone")
+	prove(9001, "")
+	for n := range 2 * maxProved {
+		prove(n, "hostile")
+		prove(n, "hostile")
+	}
+	for n, want := range map[int]bool{9000: true, 9001: true, 2*maxProved - 1: true, 2*maxProved - maxProvedBy: true,
+		2*maxProved - maxProvedBy - 1: false, 0: false} {
+		if isProved(n) != want {
+			t.Errorf("source %d is proved: %v", n, !want)
+		}
+	}
+	prove(2*maxProved-1, "phone") // another device at the same network
+	prove(1, "hostile")
+	prove(2, "hostile")
+	if !isProved(2*maxProved-1) || isProved(2*maxProved-maxProvedBy) {
+		t.Error("the device that came last does not keep the source")
+	}
+}

@@ -92,7 +92,8 @@ func TestCongestionIsFixed(t *testing.T) {
 
 func TestHopKey(t *testing.T) {
 	a, b := connPair(t, Options{})
-	if k := a.congestionHopKey(); k.local != "127.0.0.1" || k.peer.String() != "127.0.0.1" || k != b.congestionHopKey() {
+	if k := a.congestionHopKey(); k.local != "127.0.0.1" || k.peer.String() != "127.0.0.1" ||
+		k != b.congestionHopKey() {
 		t.Errorf("%+v, %+v", k, b.congestionHopKey())
 	}
 	a.device = "wlan0"

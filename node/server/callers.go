@@ -31,15 +31,38 @@ var errTooManyHandshakes = fault.New(
 // use.
 type callerLog struct {
 	trust      Devices
+	log        *slog.Logger
 	limitedLog *loglimit.Limiter
 	refused    refusal.List
 
 	mu    sync.Mutex
 	calls api.Calls
+	lines tcp.RateLimiter[identity.PublicKey] // about subflows that come and go
 }
 
 func newCallerLog(trust Devices, log *slog.Logger) *callerLog {
-	return &callerLog{trust: trust, limitedLog: loglimit.New(log)}
+	return &callerLog{trust: trust, log: log, limitedLog: loglimit.New(log),
+		lines: tcp.RateLimiter[identity.PublicKey]{PerMinute: maxLines}}
+}
+
+// maxLines bounds the lines of the log about the subflows of one device that come and go, in a
+// minute.
+const maxLines = 120
+
+// forDevice returns the log for a line about a subflow or bond of a device that comes or goes. It is
+// silent if the device has had maxLines in this minute. Then one line a minute says so.
+func (l *callerLog) forDevice(device identity.PublicKey) *slog.Logger {
+	l.mu.Lock()
+	isFew := l.lines.Allow(device, time.Now())
+	l.mu.Unlock()
+	if isFew {
+		return l.log
+	}
+	peer, _ := l.trust.Lookup(device)
+	l.limitedLog.Log(slog.LevelWarn, "connects too often", "a device connects too often: not all of it is logged",
+		"device", cmp.Or(peer.Name, device.ID().String()), "lines_per_minute", maxLines,
+		"hint", "it is in a loop, or hostile: pause or revoke it if others suffer")
+	return slog.New(slog.DiscardHandler)
 }
 
 // countServerCall counts a connection to the server's port, except from this machine.

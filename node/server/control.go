@@ -32,7 +32,8 @@ func (s *Server) Status(why bool) []api.Bond {
 func (s *Server) Streams() []api.BondStream {
 	list := []api.BondStream{}
 	for _, b := range s.sessions.listSessions() {
-		list = append(list, api.BondStreams(b.id, currentDeviceName(s.trust, b), status.Streams(b.endpoint.StreamList()))...)
+		list = append(list, api.BondStreams(b.id, currentDeviceName(s.trust, b),
+			status.Streams(b.endpoint.StreamList()))...)
 	}
 	return list
 }

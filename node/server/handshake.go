@@ -125,7 +125,8 @@ func (h *handshakes) handleConn(ctx context.Context, c dial.Conn, visit *tcp.Slo
 		return
 	}
 	h.callers.refused.Forget(sf.Peer.String(), true)
-	h.log.Info("subflow joined", "device", currentDeviceName(h.trust, b), "subflow", sf.ID, "by", sf.Device,
+	h.callers.forDevice(sf.Peer).Info("subflow joined", "device", currentDeviceName(h.trust, b), "subflow", sf.ID,
+		"by", sf.Device,
 		"helped", sf.Helped, "from", c.RemoteAddr(), "over", c.LocalAddr().Network())
 }
 
@@ -206,7 +207,7 @@ func (h *handshakes) acceptSubflow(
 				Text: "a helped subflow must come over a helper, and a direct one must not",
 			}
 		}
-		if !visit.MarkProved() {
+		if !visit.MarkProvedBy(peer.ID().String()) {
 			return wire.OK{}, errTooManyHandshakes
 		}
 		b, err := h.join(ctx, bondKey{peer, j.Bond}, j)

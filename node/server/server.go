@@ -250,6 +250,7 @@ func New(cfg Config, key *identity.Key, trust Devices, log *slog.Logger, rec *tr
 		maxBonds:   cfg.MaxBonds,
 		trust:      trust,
 		log:        log,
+		logFor:     s.callers.forDevice,
 		rec:        rec,
 		checkTrust: s.checkTrust,
 		retire:     s.retireSession,
@@ -425,7 +426,7 @@ func (s *Server) newPrimarySession(ctx context.Context, key bondKey, id string) 
 		Accept:        func(c *endpoint.Conn) { s.serveStream(ctx, b, c) },
 		AcceptPackets: func(c *endpoint.PacketConn) { s.servePackets(ctx, b, c) },
 		Down: func(sf *subflow.Subflow, err error) {
-			s.log.Info("subflow ended",
+			s.callers.forDevice(key.device).Info("subflow ended",
 				"device", currentDeviceName(s.trust, b), "subflow", sf.ID, "by", sf.Device, "err", err)
 			if b.endpoint.PeerClosed() {
 				s.wg.Go(func() { s.endSession(b) })

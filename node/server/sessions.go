@@ -56,7 +56,8 @@ type sessionTable struct {
 	maxBonds   int // of a device
 	trust      Devices
 	log        *slog.Logger
-	rec        *trace.Recorder // nil: no trace
+	logFor     func(identity.PublicKey) *slog.Logger // for lines about bonds that come and go
+	rec        *trace.Recorder                       // nil: no trace
 	checkTrust func(identity.PublicKey) error
 	retire     func(b *session, why wire.Refuse) // a zero why is no reason
 	isDraining func() bool                       // no new bonds are accepted; nil: they are
@@ -168,7 +169,8 @@ func (t *sessionTable) retireDisconnected(device identity.PublicKey, mayRetire f
 	}
 	delete(t.bonds, lost.key)
 	lost.releaseSlots()
-	t.log.Info("bond ended to make room for another one of the device", "device", currentDeviceName(t.trust, lost))
+	t.logFor(device).Info("bond ended to make room for another one of the device", "device",
+		currentDeviceName(t.trust, lost))
 	t.retire(lost, wire.Refuse{})
 	return true
 }

@@ -37,6 +37,7 @@ func tableOf(
 		maxBonds:   limit,
 		trust:      trust,
 		log:        slog.New(slog.DiscardHandler),
+		logFor:     newCallerLog(trust, slog.New(slog.DiscardHandler)).forDevice,
 		checkTrust: checkTrust,
 		bonds:      map[bondKey]*session{},
 		retire: func(b *session, _ wire.Refuse) {
