@@ -62,9 +62,10 @@ type historyServer struct {
 // historyDisk is the size of the disk of a node: that of many histories.
 const historyDisk = 256 << 20
 
-// TestHistory pairs and revokes devices and counts what they carry, while nodes of the engine are killed, paused and cut
-// off from each other, their disks are full, and servers are cut off and restarted. Then it checks what was seen: each code was used once, a device was served
-// nowhere a second after its revocation was confirmed, and the counts are exact.
+// TestHistory pairs and revokes devices and counts what they carry, while nodes of the engine are killed, paused and
+// cut off from each other, their disks are full, and servers are cut off and restarted. Then it checks what was seen:
+// each code was used once, a device was served nowhere a second after its revocation was confirmed, and the counts are
+// exact.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	seed := *historySeed

@@ -73,9 +73,9 @@ type Slot struct {
 }
 
 // Tuning. A source with an authenticated caller has reservedSlots, which others get only if nothing
-// else is left. maxProved sources are remembered, of one device maxProvedBy. A turn comes every turnInterval; a handshake
-// takes about 0.5 ms of a processor. Every repeatTurnEvery-th turn is for a source that already had
-// one.
+// else is left. maxProved sources are remembered, of one device maxProvedBy. A turn comes every
+// turnInterval; a handshake takes about 0.5 ms of a processor. Every repeatTurnEvery-th turn is for
+// a source that already had one.
 const (
 	reservedSlots   = 4
 	maxProved       = 4096

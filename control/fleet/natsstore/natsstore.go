@@ -368,7 +368,8 @@ func (s *Store) Update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uin
 	return revision, s.explainWrite(err)
 }
 
-// update replaces a record. The library has no update with a life, so that is a message to the stream behind the bucket.
+// update replaces a record. The library has no update with a life, so that is a message to the stream behind the
+// bucket.
 func (s *Store) update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uint64, error) {
 	if r.Life == 0 {
 		return s.buckets[b].Update(ctx, r.Key, r.Value, r.Revision)
