@@ -53,6 +53,9 @@ func (m *Member) readCode(ctx context.Context, code string, device identity.Publ
 		c   openCode
 		inv Invitation
 	)
+	if m.directory.fleetKey() == (identity.PublicKey{}) {
+		return Record{}, c, inv, m.noEngineError(errors.New("the fleet's key is not known yet"))
+	}
 	r, err := m.store.Get(ctx, Codes, code)
 	switch {
 	case errors.Is(err, ErrNoRecord):

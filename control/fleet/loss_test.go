@@ -21,6 +21,15 @@ func TestOtherFleet(t *testing.T) {
 	w := newWorld(t)
 	a := w.join("eu1", nil)
 	w.awaitReady(a)
+	early := &member{}
+	var err error
+	early.Member, err = fleet.NewMember(w.store, fleet.MemberConfig{Server: fleet.Server{Name: "eu3"},
+		Log: slog.New(slog.DiscardHandler)})
+	w.must(err)
+	if _, err := (device{newKey(t)}).enroll(t.Context(), early, w.invite(fleet.InviteTerms{})); !fault.Is(err,
+		fault.Unreachable) {
+		t.Errorf("a code at a server that does not know the fleet yet: %v", err)
+	}
 	w.must(a.stop())
 	w.must(w.Renew(t.Context()))
 	other := fleet.NewOperator(w.store, newKey(t))
