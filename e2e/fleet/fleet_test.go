@@ -42,17 +42,14 @@ type fleetNetwork struct {
 // serverNames are the servers, each with its region first.
 var serverNames = []string{"eu1", "eu2", "us1"}
 
-// newFleet starts a network whose fleet has these servers and no device. extra are further flags of all servers.
-func newFleet(t *testing.T, extra ...string) *fleetNetwork {
-	t.Helper()
-	natstest.Program(t) // skips without one
-	top := &lab.Topology{Node: map[string]*lab.Node{"hub": {Forward: true}}, Link: map[string]*lab.Link{}}
-	hosts := map[string]string{}
-	for i, l := range []struct{ node, delay string }{
-		{"primary", "5ms"}, {"eu1", "5ms"}, {"eu2", "5ms"}, {"us1", "40ms"}, {"web", ""}, {"n1", ""}, {"n2",
-			""}, {"n3", ""},
-		{"operator", ""}, {"second", "5ms"},
-	} {
+// spoke is a node of a star, with its delay to the hub. Without one its link has no limits.
+type spoke struct{ node, delay string }
+
+// newStar returns a network of nodes around the node hub, and their addresses.
+func newStar(spokes ...spoke) (top *lab.Topology, hosts map[string]string) {
+	top = &lab.Topology{Node: map[string]*lab.Node{"hub": {Forward: true}}, Link: map[string]*lab.Link{}}
+	hosts = map[string]string{}
+	for i, l := range spokes {
 		name := "l-" + l.node
 		hosts[l.node] = fmt.Sprintf("10.60.%d.2", i)
 		link := &lab.Link{Ends: [2]string{l.node, "hub"},
@@ -62,6 +59,22 @@ func newFleet(t *testing.T, extra ...string) *fleetNetwork {
 		}
 		top.Node[l.node], top.Link[name] = &lab.Node{Routes: []string{"default via " + name}}, link
 	}
+	return top, hosts
+}
+
+// addWeb adds a web server with a public address, webAddress, to a star.
+func addWeb(top *lab.Topology) {
+	top.Node["web"] = &lab.Node{Routes: []string{"default via l-web"}}
+	top.Link["l-web"] = &lab.Link{Ends: [2]string{"web", "hub"},
+		Addresses: [2][]string{{webAddress + "/24"}, {"192.0.2.1/24"}}}
+}
+
+// newFleet starts a network whose fleet has these servers and no device. extra are further flags of all servers.
+func newFleet(t *testing.T, extra ...string) *fleetNetwork {
+	t.Helper()
+	natstest.Program(t) // skips without one
+	top, hosts := newStar(spoke{"primary", "5ms"}, spoke{"eu1", "5ms"}, spoke{"eu2", "5ms"}, spoke{"us1", "40ms"},
+		spoke{"web", ""}, spoke{"n1", ""}, spoke{"n2", ""}, spoke{"n3", ""}, spoke{"operator", ""}, spoke{"second", "5ms"})
 	n := &fleetNetwork{Network: rig.New(t, rig.Options{Lab: top}), servers: map[string]*rig.Process{},
 		keys: map[string]string{}}
 	n.engine = natstest.Start(t, natstest.Options{TLS: true, Hosts: []string{hosts["n1"], hosts["n2"], hosts["n3"]},
