@@ -104,8 +104,8 @@ func (c *composition) container(name string, args ...string) *container {
 	if !known || !hasImage {
 		c.Fatalf("service %q has no image %q", name, s.Image)
 	}
-	k := &container{image: m, node: name, volumes: map[string]string{}, restarts: s.Restart == "unless-stopped" && args == nil,
-		command: s.Command}
+	k := &container{image: m, node: name, volumes: map[string]string{}, command: s.Command,
+		restarts: s.Restart == "unless-stopped" && args == nil}
 	if s.Entrypoint != nil {
 		k.entrypoint = s.Entrypoint
 	}

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fleet tests several servers for the same devices: the real programs in the lab, with a real cluster of
-// NATS servers.
+// NATS servers. It runs what the files of packaging/fleet start, and the commands of docs/howto/fleet.md.
+//
+//	fleet_test.go       servers that end, drain or lose their engine
+//	crowd_test.go       many devices
+//	compose_test.go     the compose file
+//	kubernetes_test.go  the Kubernetes objects
+//	container_test.go   containers without a container engine
+//	page_test.go        the page, with nats.conf, users.conf and the units
+//	machine_test.go     machines with file systems of their own, and a part of systemd
 package fleet
 
 import (
