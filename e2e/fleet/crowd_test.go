@@ -310,10 +310,13 @@ func (c *crowd) drainOne(ctx context.Context) {
 	})
 }
 
-// killOne kills the server with the most bonds, and measures how long its devices had no service.
+// killOne kills the server that most devices use, and measures how long they had no service.
 func (c *crowd) killOne(ctx context.Context) {
 	name := ""
-	by := c.bonds()
+	by := map[string]int{} // a server that has drained may still have bonds
+	for _, d := range c.devices {
+		by[serverOf(d)]++
+	}
 	for _, s := range serverNames {
 		if name == "" || by[s] > by[name] {
 			name = s
