@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package natsstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"mpbond/base/fault"
+	"mpbond/control/fleet"
+)
+
+// Watch implements fleet.Store. It reads the stream behind the bucket by a consumer of its own, since the library's
+// watch may stay silent after the node with its consumer has ended.
+func (s *Store) Watch(ctx context.Context, b fleet.Bucket, take func(fleet.Change)) error {
+	w := watch{store: s, bucket: b, take: take}
+	for began := time.Now(); ; {
+		err := w.read(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == errReplaced:
+			return err
+		case err != nil && !w.isCurrent && w.last == 0 && time.Since(began) > setupTimeout:
+			return s.explain(err) // nothing was reported: the caller decides
+		}
+		s.log.Debug("watching the fleet's engine again", "bucket", b, "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(reconnectWait):
+		}
+	}
+}
+
+// watch is a watch of a bucket.
+type watch struct {
+	store     *Store
+	bucket    fleet.Bucket
+	take      func(fleet.Change)
+	last      uint64 // the newest revision reported; 0: none
+	isCurrent bool   // IsCurrent was reported
+	// behindSince is since when the engine has said that its newest revision is below last; zero: it has not.
+	behindSince time.Time
+	// created is when the stream was made that was read; zero: none was.
+	created time.Time
+}
+
+// errReplaced means that the bucket that was watched is gone, and there is another one.
+var errReplaced = fault.New(fault.Integrity, errors.New("the engine has lost this bucket, and has a new one"), "")
+
+// leaderTimeout is how long a leader may be cut off from the other nodes before it knows that it leads no more, 10 s,
+// and some more.
+const leaderTimeout = 15 * time.Second
+
+// idleCheck is how long a watch may be silent before it asks whether its consumer still exists.
+const idleCheck = 3 * time.Second
+
+// read reports changes until ctx ends or the consumer is lost.
+func (w *watch) read(ctx context.Context) error {
+	name := prefix + string(w.bucket)
+	starting, cancel := context.WithTimeout(ctx, idleCheck)
+	defer cancel()
+	stream, err := w.store.js.Stream(starting, "KV_"+name)
+	if err != nil {
+		return err
+	}
+	cfg := jetstream.ConsumerConfig{FilterSubject: "$KV." + name + ".>", AckPolicy: jetstream.AckNonePolicy,
+		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, MemoryStorage: true, Replicas: 1,
+		InactiveThreshold: time.Minute}
+	info := stream.CachedInfo()
+	if !w.created.IsZero() && !info.Created.Equal(w.created) {
+		return errReplaced
+	}
+	if info.State.LastSeq >= w.last {
+		w.behindSince = time.Time{}
+	} else if w.behindSince.IsZero() {
+		w.behindSince = time.Now()
+	}
+	switch {
+	case w.behindSince.IsZero():
+	case time.Since(w.behindSince) > leaderTimeout:
+		return errReplaced
+	default:
+		return errors.New("a leader that is cut off has answered")
+	}
+	if w.created = info.Created; w.isCurrent {
+		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, w.last+1
+	}
+	c, err := stream.CreateConsumer(starting, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = stream.DeleteConsumer(ending, c.CachedInfo().Name) // else it ends by itself
+	}()
+	if c.CachedInfo().NumPending == 0 {
+		w.reportCurrent()
+	}
+	messages, err := c.Messages(jetstream.PullHeartbeat(time.Second), jetstream.PullExpiry(10*time.Second))
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	stop := context.AfterFunc(ctx, messages.Stop)
+	defer stop()
+	for {
+		m, err := messages.Next(jetstream.NextMaxWait(idleCheck))
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, nats.ErrTimeout):
+			asking, cancel := context.WithTimeout(ctx, idleCheck)
+			_, err = c.Info(asking)
+			cancel()
+			if err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		w.report(m)
+	}
+}
+
+// report reports the change that a message of the stream is.
+func (w *watch) report(m jetstream.Msg) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return // not of the stream
+	}
+	key, _ := strings.CutPrefix(m.Subject(), "$KV."+prefix+string(w.bucket)+".")
+	c := fleet.Change{Record: fleet.Record{Key: key, Revision: meta.Sequence.Stream}}
+	h := m.Headers()
+	if c.IsGone = h.Get("KV-Operation") != "" || h.Get("Nats-Marker-Reason") != ""; !c.IsGone {
+		c.Value = m.Data()
+	}
+	w.last = max(w.last, c.Revision)
+	w.take(c)
+	if meta.NumPending == 0 {
+		w.reportCurrent()
+	}
+}
+
+// reportCurrent reports, once, that all records that were there have been reported.
+func (w *watch) reportCurrent() {
+	if !w.isCurrent {
+		w.isCurrent = true
+		w.take(fleet.Change{IsCurrent: true})
+	}
+}
