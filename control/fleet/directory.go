@@ -253,6 +253,17 @@ func (d *directory) currentList() (Signed, ServerList, error) {
 	return d.list, l, err
 }
 
+// listExpiry returns when the list of servers expires or has expired, zero if none is known.
+func (d *directory) listExpiry() time.Time {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	var l ServerList
+	if d.list.open(d.key, &l) != nil {
+		return time.Time{}
+	}
+	return l.Expires
+}
+
 // markRead says that everything that the engine had at a time has been applied.
 func (d *directory) markRead(at time.Time) {
 	d.mu.Lock()

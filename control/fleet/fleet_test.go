@@ -176,7 +176,13 @@ type member struct {
 // join starts the membership of a server, with its own connection to the engine.
 func (w *world) join(name string, edit func(*fleet.MemberConfig)) *member {
 	w.Helper()
-	m := &member{store: w.open()}
+	return w.joinBy(w.open(), name, edit)
+}
+
+// joinBy starts the membership of a server by a connection to the engine.
+func (w *world) joinBy(store *breakable, name string, edit func(*fleet.MemberConfig)) *member {
+	w.Helper()
+	m := &member{store: store}
 	cfg := fleet.MemberConfig{Server: fleet.Server{Name: name, Region: name[:2], Key: newKey(w).Public()},
 		Version:   "test",
 		CacheFile: filepath.Join(w.dir, name+".cache"), Log: slog.New(slog.DiscardHandler)}

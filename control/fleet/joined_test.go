@@ -165,3 +165,33 @@ func TestListDates(t *testing.T) {
 		}
 	}
 }
+
+// TestListExpiry checks that a server knows when its list of servers has expired, also afterwards.
+func TestListExpiry(t *testing.T) {
+	key, now := testKey(t), time.Now()
+	d, _, err := openDirectory("", time.Hour, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.pinKey(key.Public()); err != nil {
+		t.Fatal(err)
+	}
+	if at := d.listExpiry(); !at.IsZero() {
+		t.Errorf("no list expires at %v", at)
+	}
+	end := now.Add(time.Hour)
+	signed, err := sign(key, ServerList{Fleet: "acme", Number: 1, Issued: now, Expires: end})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.applyList(encode(signed)); err != nil {
+		t.Fatal(err)
+	}
+	d.now = func() time.Time { return end.Add(time.Hour) }
+	if _, _, err := d.currentList(); err == nil {
+		t.Error("an expired list is current")
+	}
+	if at := d.listExpiry(); !at.Equal(end) {
+		t.Errorf("the list expired at %v, not %v", at, end)
+	}
+}

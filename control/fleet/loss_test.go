@@ -5,6 +5,7 @@ package fleet_test
 import (
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -91,6 +92,7 @@ func TestEngineLost(t *testing.T) {
 	if !knowsDevice(a, d) {
 		t.Error("a known device is not served without the engine")
 	}
+	waittest.Until(t, "a server says that the engine is lost", func() bool { return a.Status().EngineLost })
 	_ = a.stop()
 	again := w.join("eu1", func(c *fleet.MemberConfig) { long(c) }) // with its own connection
 	again.store.lose(true)
@@ -104,9 +106,21 @@ func TestEngineLost(t *testing.T) {
 	again.store.lose(false)
 	b.store.lose(false)
 	w.awaitKnown(again, d, false)
+	waittest.Until(t, "a server says that the engine is back", func() bool { return !b.Status().EngineLost })
 	if _, err := (device{newKey(t)}).enroll(t.Context(), b, code); err != nil {
 		t.Errorf("pairing after the engine is back: %v", err)
 	}
+}
+
+// TestFirstContact checks that a new server says that the engine is lost until it has answered for the first time.
+func TestFirstContact(t *testing.T) {
+	w := newWorld(t)
+	lost := newStore(t, filepath.Join(w.dir, "engine"))
+	lost.lose(true)
+	a := w.joinBy(lost, "eu1", nil)
+	waittest.Until(t, "the server says that the engine is lost", func() bool { return a.Status().EngineLost })
+	lost.lose(false)
+	waittest.Until(t, "the server says that the engine answers", func() bool { return !a.Status().EngineLost })
 }
 
 // serverCounts is what the file of a server's counts has, for one device.

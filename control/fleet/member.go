@@ -76,14 +76,14 @@ type Member struct {
 	onChange   func() // nil: none
 	isDraining atomic.Bool
 	beats      sentBeats
-	lastChange atomic.Int64  // when the watch of the devices last reported something, Unix time in ns
+	lastChange atomic.Int64  // when the watch of the devices last reported something, or Run began; Unix time in ns
 	wasFresh   atomic.Bool   // what is known was young enough when it was last checked
 	changed    chan struct{} // of capacity 1
 
 	mu     sync.Mutex
 	events []Event // that the engine has not taken yet
 	wake   chan struct{}
-	lost   bool // the engine is lost, and this was logged
+	lost   bool // the engine is lost, and this was logged; while a new server waits for its first contact too
 }
 
 // NewMember opens the cache. The caller must call Run, which closes it.
@@ -143,8 +143,10 @@ func (m *Member) Run(ctx context.Context) error {
 	if err := m.awaitFleet(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
+	m.lastChange.Store(time.Now().UnixNano())
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { m.watchDevices(ctx); return nil })
+	g.Go(func() error { m.checkEngine(ctx); return nil })
 	g.Go(func() error { m.watch(ctx, Orders, m.applyOrder); return nil })
 	g.Go(func() error {
 		m.watch(ctx, Servers, func(c Change) {
@@ -191,6 +193,9 @@ func (m *Member) awaitFleet(ctx context.Context) error {
 			return err // nobody has made a fleet there, or its record is damaged
 		}
 		if first {
+			m.mu.Lock()
+			m.lost = true
+			m.mu.Unlock()
 			m.log.Warn("waiting for the fleet's engine", "engine", m.store.Describe(), "err", err, "hint",
 				fault.HintOf(err))
 		}
@@ -222,37 +227,11 @@ func (m *Member) watchDevices(ctx context.Context) {
 		})
 		g.Go(func() error {
 			defer cancel()
-			m.checkBeats(watching)
+			m.checkWatch(watching)
 			return nil
 		})
 		_ = g.Wait()
 		waitFor(ctx, retryInterval)
-	}
-}
-
-// checkBeats returns when ctx ends, or when the engine answers although nothing has come by the watch for a while.
-func (m *Member) checkBeats(ctx context.Context) {
-	m.lastChange.Store(time.Now().UnixNano())
-	for waitFor(ctx, beatInterval) {
-		age, isFresh := m.directory.age()
-		if m.wasFresh.Swap(isFresh) != isFresh {
-			m.notify() // devices are served no more, or again
-		}
-		isUnknown := !isFresh && age == 0
-		if age <= silenceLimit && !isUnknown {
-			m.setEngineLost(false)
-			continue
-		}
-		if time.Since(time.Unix(0, m.lastChange.Load())) <= silenceLimit {
-			continue // all devices are being read
-		}
-		m.setEngineLost(true)
-		asking, cancel := context.WithTimeout(ctx, engineTimeout)
-		_, err := m.store.Get(asking, Devices, beatKey(m.cfg.Name))
-		cancel()
-		if err == nil {
-			return
-		}
 	}
 }
 
@@ -431,7 +410,7 @@ func (m *Member) runBeats(ctx context.Context) {
 	}
 }
 
-// beat reports the server's state once. A failure is noticed by checkBeats.
+// beat reports the server's state once. A failure is noticed by checkEngine.
 func (m *Member) beat(ctx context.Context, st ServerState) {
 	ctx, cancel := context.WithTimeout(ctx, beatInterval)
 	defer cancel()
@@ -501,10 +480,14 @@ type MemberStatus struct {
 	Age     time.Duration // of what is known of the devices; negative: nothing is known
 	Devices int
 	Running []ServerState
-	List    ServerList
-	Problem error         // why devices or primaries are not served as they should be; nil: all is well
-	Waiting int           // events and counts that wait for the engine
-	Life    time.Duration // how old what is known may be
+	List    ServerList // zero if it is not known, or has expired
+	// Expires is when the list expires or has expired; zero: no list is known.
+	Expires time.Time
+	// EngineLost reports that the engine does not answer.
+	EngineLost bool
+	Problem    error         // why devices or primaries are not served as they should be; nil: all is well
+	Waiting    int           // events and counts that wait for the engine
+	Life       time.Duration // how old what is known may be
 }
 
 // Status describes the membership.
@@ -515,7 +498,7 @@ func (m *Member) Status() MemberStatus {
 		st.Key = key.String()
 	}
 	_, list, err := m.directory.currentList()
-	st.List, st.Fleet, st.Problem = list, list.Fleet, err
+	st.List, st.Fleet, st.Problem, st.Expires = list, list.Fleet, err, m.directory.listExpiry()
 	if age, ok := m.directory.age(); ok || age > 0 {
 		st.Age = age
 		if !ok {
@@ -530,7 +513,7 @@ func (m *Member) Status() MemberStatus {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	st.Waiting = len(m.events) + m.counts.waitingCount()
+	st.Waiting, st.EngineLost = len(m.events)+m.counts.waitingCount(), m.lost
 	return st
 }
 
