@@ -19,9 +19,11 @@ type Fleet struct {
 	Servers []FleetServer `json:"servers"` // never null; that are on the list or run
 	Problem string        `json:"problem,omitempty"`
 
-	// At a server only. Engine is where the fleet keeps its records. AgeSeconds is how old the server's knowledge
-	// of the devices is, −1 if it knows nothing yet. Waiting counts the reports that the engine has not taken.
+	// At a server only. Engine is where the fleet keeps its records; EngineLost says that it does not answer.
+	// AgeSeconds is how old the server's knowledge of the devices is, −1 if it knows nothing yet. Waiting counts
+	// the reports that the engine has not taken.
 	Engine     string  `json:"engine,omitempty"`
+	EngineLost bool    `json:"engine_lost,omitempty"`
 	AgeSeconds float64 `json:"age_seconds,omitempty"`
 	Devices    int     `json:"devices,omitempty"`
 	Draining   bool    `json:"draining,omitempty"`

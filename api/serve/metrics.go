@@ -4,6 +4,7 @@ package serve
 
 import (
 	"strconv"
+	"time"
 
 	"mpbond/api"
 )
@@ -138,6 +139,37 @@ var metricList = []metric{
 		capLabels, sampleCaps(func(c api.Cap) float64 { return float64(c.UsedBytes) })},
 	{"mpbond_cap_reached", "1 while the cap is used up and nothing is carried; else 0.", false,
 		capLabels, sampleCaps(func(c api.Cap) float64 { return boolSampleValue(c.State == "reached") })},
+
+	{"mpbond_fleet_engine_lost",
+		"At a server of a fleet: 1 while the fleet's engine does not answer, else 0.", false,
+		nil, sampleMember(func(f api.Fleet) float64 { return boolSampleValue(f.EngineLost) })},
+	{"mpbond_fleet_age_seconds",
+		"At a server of a fleet: age of what it knows of the devices; missing while it knows nothing.", false,
+		nil, func(s api.Status) []sample {
+			if s.Fleet != nil && s.Fleet.AgeSeconds < 0 {
+				return nil
+			}
+			return sampleMember(func(f api.Fleet) float64 { return f.AgeSeconds })(s)
+		}},
+	{"mpbond_fleet_devices", "At a server of a fleet: devices that it knows.", false,
+		nil, sampleMember(func(f api.Fleet) float64 { return float64(f.Devices) })},
+	{"mpbond_fleet_waiting_reports",
+		"At a server of a fleet: events and counts of devices that the engine has not taken yet.", false,
+		nil, sampleMember(func(f api.Fleet) float64 { return float64(f.Waiting) })},
+	{"mpbond_fleet_draining", "At a server of a fleet: 1 while it drains, else 0.", false,
+		nil, sampleMember(func(f api.Fleet) float64 { return boolSampleValue(f.Draining) })},
+	{"mpbond_fleet_servers",
+		"At a server of a fleet: servers by state. Those that run and are not on the list count as unlisted, " +
+			"those on the list that do not report as silent.", false,
+		[]string{"state"}, sampleServers},
+	{"mpbond_fleet_list_left_seconds",
+		"At a server or primary of a fleet: time until the list of servers expires; below 0 if it has.", false,
+		nil, func(s api.Status) []sample {
+			if s.Fleet == nil || s.Fleet.Expires.IsZero() {
+				return nil
+			}
+			return []sample{{time.Until(s.Fleet.Expires).Seconds(), nil}}
+		}},
 
 	{"mpbond_helper_relayed_bytes_total", "At a helper: bytes relayed, both directions.", true,
 		nil, sampleHelper(func(h api.HelperStatus) float64 { return float64(h.RelayedBytes) })},
@@ -302,6 +334,38 @@ func sampleOnload(f func(api.OnloadStatus) []sample) func(api.Status) []sample {
 		}
 		return f(*s.Onload)
 	}
+}
+
+// sampleMember returns a function that samples f of the fleet at a server.
+func sampleMember(f func(api.Fleet) float64) func(api.Status) []sample {
+	return func(s api.Status) []sample {
+		if s.Fleet == nil || s.Fleet.Engine == "" {
+			return nil
+		}
+		return []sample{{f(*s.Fleet), nil}}
+	}
+}
+
+// sampleServers counts the servers of a fleet by state. Each server has one state.
+func sampleServers(s api.Status) []sample {
+	if s.Fleet == nil || s.Fleet.Engine == "" {
+		return nil
+	}
+	var running, draining, silent, unlisted float64
+	for _, one := range s.Fleet.Servers {
+		switch {
+		case one.Running == nil || !*one.Running:
+			silent++
+		case !one.Listed:
+			unlisted++
+		case one.Draining:
+			draining++
+		default:
+			running++
+		}
+	}
+	return []sample{{running, []string{"running"}}, {draining, []string{"draining"}}, {silent, []string{"silent"}},
+		{unlisted, []string{"unlisted"}}}
 }
 
 func boolSampleValue(b bool) float64 {

@@ -17,10 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"mpbond/api"
 	"mpbond/base/fault"
 	"mpbond/base/unit"
@@ -125,6 +121,7 @@ func fullRole(changed *[]string) Role {
 			s.Cells = []api.Cells{
 				{Interface: "wwan0", Receiving: true, CapacityBps: 16 * unit.Mbps, FairBps: 8 * unit.Mbps},
 			}
+			s.Fleet = exampleFleet()
 			s.Bonds[0].Subflows[0].ExpectedStallMs = 15
 			s.Bonds[0].Subflows[0].Hop = &api.Hop{
 				PBE: &api.PBE{
@@ -386,86 +383,6 @@ func TestOpenAPI(t *testing.T) {
 		if _, ok := doc.Components.Schemas["Status"].Properties[field]; !ok {
 			t.Errorf("status has %s, which the document does not", field)
 		}
-	}
-}
-
-// TestMetrics: the format's own parser reads /metrics, and its linter accepts it; every metric has
-// help, type and value.
-func TestMetrics(t *testing.T) {
-	r := fullRole(nil)
-	r.PastForecasts = func() api.PastForecasts {
-		return api.PastForecasts{MedianErrorPercent: 25, Forecasts: make([]api.CheckedForecast, 3)}
-	}
-	r.Handoffs = func() api.Handoffs {
-		return api.Handoffs{Links: []api.LinkHandoffs{{Interface: "wwan0", Probability: 0.375}, {Interface: "wwan1"}}}
-	}
-	w := request(r, "GET", "/metrics", "")
-	text := w.Body.String()
-	problems, err := promlint.New(strings.NewReader(text)).Lint()
-	if err != nil || w.Code != 200 {
-		t.Fatal(w.Code, err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
-	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range metricList {
-		f := families[m.name]
-		want := "GAUGE"
-		if m.counter {
-			want = "COUNTER"
-		}
-		if f == nil || f.GetHelp() != m.help || f.GetType().String() != want || len(f.Metric) == 0 {
-			t.Errorf("%s: %v", m.name, f)
-		}
-	}
-	value := func(name string, labels ...string) float64 {
-		for _, m := range families[name].GetMetric() {
-			var got []string
-			for _, l := range m.Label {
-				got = append(got, l.GetName()+"="+l.GetValue())
-			}
-			if slices.Equal(got, labels) {
-				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-		}
-		t.Errorf("%s has no %v: %v", name, labels, families[name])
-		return 0
-	}
-	for name, want := range map[string]float64{"mpbond_subflow_received_bytes_total": 7,
-		"mpbond_subflow_received_bytes_per_second": 1e6, "mpbond_subflow_rtt_seconds": 0.00125,
-		"mpbond_subflow_expected_stall_seconds":        0.015,
-		"mpbond_subflow_pbe_capacity_bytes_per_second": 1e6, "mpbond_subflow_pbe_doubted": 0} {
-		if got := value(name, "bond=b", "device=phone", "kind=helped", "peer=home", "subflow=1"); got != want {
-			t.Errorf("%s is %v, want %v", name, got, want)
-		}
-	}
-	if got := value("mpbond_wasted_bytes_total", "bond=b", "cause=reinject", "peer=home"); got != 5 {
-		t.Errorf("wasted: %v", got)
-	}
-	if got := value("mpbond_onload_tunnels",
-		"device=laptop") + value("mpbond_onload_open") + value("mpbond_onload_left_bytes") +
-		value("mpbond_onload_today_bytes"); got != 2+1+7+3 {
-		t.Errorf("onloading: %v", got)
-	}
-	if got := value("mpbond_cells_fair_bytes_per_second", "interface=wwan0"); got != 1e6 {
-		t.Errorf("cells: %v", got)
-	}
-	if got := value("mpbond_events_total", "kind=stream_open"); got != 1 {
-		t.Errorf("events: %v", got)
-	}
-	if got := value("mpbond_forecast_error_ratio"); got != 0.25 {
-		t.Errorf("forecasts: %v", got)
-	}
-	if got := value("mpbond_handoff_probability_ratio", "interface=wwan0"); got != 0.375 {
-		t.Errorf("handoffs: %v", got)
-	}
-	if families["go_goroutines"] == nil || families["process_open_fds"] == nil {
-		t.Error("runtime and process are missing")
 	}
 }
 

@@ -172,9 +172,9 @@ func (l *loadMeter) measure() (load fleet.Load) {
 // fleetStatus describes the membership for the API.
 func (m *fleetMember) fleetStatus() *api.Fleet {
 	st := m.Status()
-	out := &api.Fleet{Name: st.Fleet, Key: st.Key, Server: m.State().Name, Expires: st.List.Expires, Engine: st.Engine,
-		AgeSeconds: st.Age.Seconds(), Devices: st.Devices, Draining: m.IsDraining(), Waiting: st.Waiting,
-		Servers: []api.FleetServer{}}
+	out := &api.Fleet{Name: st.Fleet, Key: st.Key, Server: m.State().Name, Expires: st.Expires, Engine: st.Engine,
+		EngineLost: st.EngineLost, AgeSeconds: st.Age.Seconds(), Devices: st.Devices, Draining: m.IsDraining(),
+		Waiting: st.Waiting, Servers: []api.FleetServer{}}
 	if st.Problem != nil {
 		out.Problem = st.Problem.Error()
 	}

@@ -432,6 +432,13 @@ func TestEngineLost(t *testing.T) {
 	n.startServer(current)
 	rig.Eventually(t, func() error { return n.fetch("primary", mb) })
 	n.awaitServer("primary", serverNames...)
+	rig.Eventually(t, func() error {
+		s, err := n.Status(current, "server")
+		if err == nil && (s.Fleet == nil || !s.Fleet.EngineLost) {
+			err = fmt.Errorf("the server does not know that the engine is lost: %+v", s.Fleet)
+		}
+		return err
+	})
 	_, err := n.Run("second", n.Mpbond, "pair", inv.Code)
 	if err == nil || !strings.Contains(err.Error(), "cannot add devices now") {
 		t.Errorf("pairing without the engine: %v", err)
