@@ -28,6 +28,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/base/natstest"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
 	"mpbond/lab"
 )
@@ -319,6 +320,48 @@ func TestDrain(t *testing.T) {
 			err = fmt.Errorf("%s drains", first)
 		}
 		return err
+	})
+}
+
+// TestIdleStream checks that a stream that carries nothing makes no traffic: nothing may wake a radio.
+func TestIdleStream(t *testing.T) {
+	t.Parallel()
+	n := newFleet(t)
+	n.joinFleet("primary")
+	current := n.awaitServer("primary", "eu1", "eu2")
+	app := n.Command("primary", n.Mpbond, "run", "--", "bash", "-c", "exec 3<>/dev/tcp/10.60.4.2/80; exec sleep 600")
+	if err := app.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = app.Process.Signal(syscall.SIGTERM)
+		_ = app.Wait()
+	})
+	rig.Eventually(t, func() error { return n.expectStreams(current, 1) })
+	carried := func() (sum unit.Bytes) {
+		s, err := n.Status("primary", "primary")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sf := range s.Bonds[0].Subflows {
+			sum += sf.RxBytes + sf.TxBytes
+		}
+		return sum
+	}
+	const quiet = 25 * time.Second // twice the time between two questions for the fleet's servers
+	last, since, began := unit.Bytes(0), time.Now(), time.Now()
+	rig.Eventually(t, func() error {
+		now := carried()
+		if time.Since(began) > 4*quiet {
+			t.Fatalf("the bond still carries bytes: %v by now", now)
+		}
+		if now != last {
+			last, since = now, time.Now()
+		}
+		if time.Since(since) < quiet {
+			return fmt.Errorf("the bond has carried %v, the last of it %v ago", now, time.Since(since))
+		}
+		return nil
 	})
 }
 

@@ -11,11 +11,13 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/unit"
 	"mpbond/control/fleet"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
@@ -43,6 +45,11 @@ const (
 	offerInterval, offerTimeout, minOfferDelay = 10 * time.Second, 10 * time.Second, time.Second
 	// drainTime bounds how long streams stay at a server that drains. The server's own limit is usually shorter.
 	drainTime = time.Hour
+	// moveTime bounds how long streams stay at a server that works, when a nearer one is used.
+	moveTime = 24 * time.Hour
+	// idleBytes are what a question may have carried itself; quietBytes bounds what a bond carries in a second
+	// while servers are measured beside it, so that its own queue is not measured.
+	idleBytes, quietBytes = unit.KB, 16 * unit.KB
 )
 
 // fleetGuide chooses the server of the bond among those of a fleet. It changes the choice when the server fails
@@ -62,6 +69,7 @@ type fleetGuide struct {
 	// listChanged applies a changed trust file.
 	listChanged func()
 	random      func(n int) int // replaced in tests
+	measuring   sync.WaitGroup  // handshakes, which may outlive the choice
 
 	mu       sync.Mutex
 	fleet    *fleet.Joined                    // nil: none
@@ -72,6 +80,8 @@ type fleetGuide struct {
 	hintsAt  time.Time
 	choosing bool
 	asked    time.Time // last question for an offer
+	times    serverTimes
+	measured time.Time // when servers were last measured
 }
 
 // newFleetGuide returns a guide that measures with these socket options.
@@ -88,7 +98,8 @@ func newFleetGuide(cfg Config, server *serverPeer, bond *bondHolder, demand *dem
 			return took, nil
 		},
 		avoided: map[identity.PublicKey]time.Time{}, refusing: map[identity.PublicKey]time.Time{},
-		failures: map[identity.PublicKey]int{}, hints: map[string]fleet.Hint{}}
+		failures: map[identity.PublicKey]int{}, hints: map[string]fleet.Hint{},
+		times: serverTimes{}}
 	g.reload()
 	return g
 }
@@ -130,56 +141,66 @@ func (g *fleetGuide) chooseFirst(ctx context.Context) {
 	}
 }
 
-// candidate is a server that may be chosen.
-type candidate struct {
-	peer  identity.Peer
-	hint  *fleet.Hint   // nil: not known
-	score time.Duration // measured; less is better
-}
-
 // listCandidates returns the servers of the fleet, without one, in the order in which they are tried: those that
-// run and did not fail lately first.
-func (g *fleetGuide) listCandidates(without identity.PublicKey, now time.Time) (list []candidate) {
+// run and did not fail lately first, and of these the near ones.
+func (g *fleetGuide) listCandidates(without identity.PublicKey, now time.Time) []candidate {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	rank := map[identity.PublicKey]int{}
+	var list []candidate
 	for _, p := range g.server.listFleetServers() {
-		if p.Key == without {
-			continue
-		}
 		c := candidate{peer: p}
-		if h, ok := g.hints[g.nameInFleet(p)]; ok {
+		var name string
+		name, c.region = g.findInFleet(p)
+		if h, ok := g.hints[name]; ok {
 			c.hint = &h
 		}
 		switch isKnown := now.Sub(g.hintsAt) < time.Minute; {
 		case now.Before(g.avoided[p.Key]):
-			rank[p.Key] = 3
+			c.rank = 3
 		case c.hint != nil && c.hint.Draining:
-			rank[p.Key] = 2
+			c.rank = 2
 		case isKnown && c.hint == nil:
-			rank[p.Key] = 1
+			c.rank = 1
 		}
 		list = append(list, c)
 	}
+	g.times.forgetOthers(list)
+	regions := g.times.timesOfRegions(list, now)
+	list = slices.DeleteFunc(list, func(c candidate) bool { return c.peer.Key == without })
 	for i := range list { // in no fixed order, so that not all devices try the same ones
 		j := i + g.random(len(list)-i)
 		list[i], list[j] = list[j], list[i]
 	}
-	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Compare(rank[a.peer.Key], rank[b.peer.Key]) })
-	return list
+	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Compare(a.rank, b.rank) })
+	var sorted []candidate
+	for len(list) > 0 {
+		n := countFirstRank(list)
+		sorted = append(sorted, g.times.sortByNearness(list[:n], regions, measuredServers, now)...)
+		list = list[n:]
+	}
+	return sorted
 }
 
-// nameInFleet returns the name of a server in its fleet. Its name in the trust file is another one if that was taken.
-// mu must be held.
-func (g *fleetGuide) nameInFleet(p identity.Peer) string {
+// countFirstRank returns how many servers at the beginning of a list have the rank of the first one.
+func countFirstRank(list []candidate) int {
+	n := slices.IndexFunc(list, func(c candidate) bool { return c.rank != list[0].rank })
+	if n < 0 {
+		return len(list)
+	}
+	return n
+}
+
+// findInFleet returns the name and the region of a server in its fleet. Its name in the trust file is another one if
+// that was taken. A server without a region has one of its own. mu must be held.
+func (g *fleetGuide) findInFleet(p identity.Peer) (name, region string) {
 	if g.fleet != nil {
 		for _, s := range g.fleet.List().Servers {
 			if s.Key == p.Key {
-				return s.Name
+				return s.Name, cmp.Or(s.Region, p.Key.String())
 			}
 		}
 	}
-	return p.Name
+	return p.Name, p.Key.String()
 }
 
 // choose returns the best server that answers, except one. It measures a few at once, and further ones only if
@@ -187,8 +208,8 @@ func (g *fleetGuide) nameInFleet(p identity.Peer) string {
 func (g *fleetGuide) choose(ctx context.Context, without identity.PublicKey, iface string) (identity.Peer, bool) {
 	list := g.listCandidates(without, time.Now())
 	for len(list) > 0 && ctx.Err() == nil {
-		n := min(measuredServers, len(list))
-		if best := g.measureAll(ctx, list[:n], iface); len(best) > 0 {
+		n := min(measuredServers, countFirstRank(list))
+		if best := keepSimilar(g.measureAll(ctx, list[:n], iface, handshakeGrace)); len(best) > 0 {
 			return best[g.random(len(best))].peer, true
 		}
 		list = list[n:]
@@ -196,48 +217,65 @@ func (g *fleetGuide) choose(ctx context.Context, without identity.PublicKey, ifa
 	return identity.Peer{}, false
 }
 
-// measureAll measures the handshakes of servers and returns the best ones: those whose scores hardly differ.
-func (g *fleetGuide) measureAll(ctx context.Context, list []candidate, iface string) []candidate {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
-	defer cancel()
+// measureAll measures the handshakes of servers and returns those that answered: within the grace after the first
+// one, or as long again as that one took. The times of later ones are remembered too: measuring waits for them.
+func (g *fleetGuide) measureAll(ctx context.Context, list []candidate, iface string, grace time.Duration) []candidate {
+	began := time.Now()
+	g.mu.Lock()
+	g.measured = began
+	g.mu.Unlock()
 	type result struct {
 		candidate
 		err error
 	}
 	results := make(chan result, len(list))
+	var hasAnswer atomic.Bool
+	handshakes, cancel := context.WithTimeout(context.WithoutCancel(ctx), handshakeTimeout)
+	var running sync.WaitGroup
 	for _, c := range list {
-		go func() {
-			took, err := g.measure(ctx, c.peer.Addresses[0], iface)
-			c.score = took
-			if c.hint != nil { // as in a queue: the delay grows with 1/(1 − load)
-				c.score = time.Duration(float64(took) / (1 - min(max(c.hint.CPU, 0), 0.95)))
+		running.Go(func() {
+			took, err := g.measure(handshakes, c.peer.Addresses[0], iface)
+			c.score = c.scoreOf(took)
+			switch {
+			case err == nil:
+				hasAnswer.Store(true)
+				g.noteTime(c.peer.Key, max(took, 1), began)
+			case hasAnswer.Load() || errors.Is(err, syscall.ECONNREFUSED): // else this device's links may be the cause
+				g.noteTime(c.peer.Key, 0, began)
 			}
 			results <- result{c, err}
-		}()
+		})
 	}
+	g.measuring.Go(func() {
+		running.Wait()
+		cancel()
+	})
 	var answered []candidate
-	began, late, isLate := time.Now(), (<-chan time.Time)(nil), false
-	for n := 0; n < len(list) && !isLate; n++ {
+	late := (<-chan time.Time)(nil)
+	for range list {
 		select {
 		case r := <-results:
 			if r.err == nil {
 				answered = append(answered, r.candidate)
 			}
 		case <-late: // those that have answered are enough
-			isLate = true
+			return answered
+		case <-ctx.Done():
+			return answered
 		}
 		if len(answered) == 1 && late == nil {
-			timer := time.NewTimer(max(time.Since(began), handshakeGrace))
+			timer := time.NewTimer(max(time.Since(began), grace))
 			defer timer.Stop()
 			late = timer.C
 		}
 	}
-	if len(answered) == 0 {
-		return nil
-	}
-	best := slices.MinFunc(answered, func(a, b candidate) int { return cmp.Compare(a.score, b.score) }).score
-	limit := max(time.Duration(float64(best)*similarFactor), best+similarDelay)
-	return slices.DeleteFunc(answered, func(c candidate) bool { return c.score > limit })
+	return answered
+}
+
+func (g *fleetGuide) noteTime(key identity.PublicKey, took time.Duration, began time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.times.note(key, took, began)
 }
 
 // serverWorked notes that a subflow has joined.
@@ -345,7 +383,8 @@ func (g *fleetGuide) askSoon() {
 func (g *fleetGuide) runQuestions(ctx context.Context) {
 	t := time.NewTicker(minOfferDelay)
 	defer t.Stop()
-	askedAt := uint64(0) // bytes carried when the server was last asked
+	// Bytes carried when the server was last asked, and a second ago.
+	askedAt, before := uint64(0), uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -360,19 +399,26 @@ func (g *fleetGuide) runQuestions(ctx context.Context) {
 		}
 		s := g.bond.currentSession()
 		carried := carriedBytes(s)
+		isQuiet := carried > 0 && carried-before < uint64(quietBytes)
 		g.mu.Lock()
 		// an idle connection is no reason to wake a radio
-		isDue := g.asked.IsZero() || time.Since(g.asked) >= offerInterval && carried > askedAt
+		isDue := g.asked.IsZero() || time.Since(g.asked) >= offerInterval && carried > askedAt+uint64(idleBytes)
 		if isDue = isDue && s.endpoint.NoSubflowFor() == 0; isDue {
-			g.asked, askedAt = time.Now(), carried
+			g.asked = time.Now()
 		}
 		g.mu.Unlock()
-		if !isDue {
+		if before = carried; !isDue {
 			continue
 		}
-		if err := g.ask(ctx, s); err != nil && ctx.Err() == nil {
+		err := g.ask(ctx, s)
+		switch {
+		case err != nil && ctx.Err() == nil:
 			g.log.Debug("the server did not say which servers the fleet has", "err", err)
+		case err == nil && isQuiet:
+			g.moveNearer(ctx, s) // now, when the radio is awake anyway
 		}
+		askedAt = carriedBytes(s)
+		before = askedAt
 	}
 }
 
@@ -418,11 +464,11 @@ func (g *fleetGuide) ask(ctx context.Context, s *session) error {
 		g.hints[h.Name] = h
 	}
 	g.mu.Unlock()
+	now, _ := g.server.currentServer()
 	if changed {
 		g.log.Info("new list of the fleet's servers", "fleet", o.Fleet, "servers", len(o.Servers), "number", o.Number)
-		g.listChanged()
+		g.applyList(ctx, s, now)
 	}
-	now, _ := g.server.currentServer()
 	if !g.isDrainingServer(now) || s != g.bond.currentSession() {
 		return nil
 	}
@@ -437,9 +483,59 @@ func (g *fleetGuide) ask(ctx context.Context, s *session) error {
 	return nil
 }
 
+// applyList applies a new list of servers, which is in the trust file. If the server of the bond is no longer on it,
+// the best of the others follows.
+func (g *fleetGuide) applyList(ctx context.Context, s *session, now identity.Peer) {
+	g.mu.Lock()
+	g.measured = time.Time{} // there may be a nearer one
+	g.mu.Unlock()
+	if _, isListed := g.server.trust.Lookup(now.Key); !isListed {
+		if next, ok := g.choose(ctx, now.Key, ""); ok {
+			g.server.setServer(next)
+			defer g.bond.replaceSession(s, "server "+now.Name+" was removed; new connections use "+next.Name)
+		}
+	}
+	g.listChanged()
+}
+
+// moveNearer measures servers, unless it did so lately, and goes to one that is much nearer than that of the bond.
+// Streams stay where they are.
+func (g *fleetGuide) moveNearer(ctx context.Context, s *session) {
+	now, _ := g.server.currentServer()
+	list := g.listCandidates(identity.PublicKey{}, time.Now())
+	i := slices.IndexFunc(list, func(c candidate) bool { return c.peer.Key == now.Key })
+	if len(list) == 0 || list[0].rank > 0 || i < 0 || list[i].rank > 0 || !g.isMeasureDue(list, time.Now()) {
+		return
+	}
+	list = slices.Insert(slices.Delete(slices.Clone(list[:countFirstRank(list)]), i, i+1), 0, list[i])
+	// without hurry: one that is far answers late
+	answered := g.measureAll(ctx, list[:min(measuredServers, len(list))], "", handshakeTimeout)
+	nearer := listNearer(answered, now.Key)
+	if present, _ := g.server.currentServer(); len(nearer) == 0 || present.Key != now.Key || s != g.bond.currentSession() {
+		return
+	}
+	next := nearer[g.random(len(nearer))].peer
+	g.log.Info("another server is nearer: new connections use it", "from", now.Name, "to", next.Name)
+	g.server.setServer(next)
+	g.bond.drainSession(s, moveTime)
+	g.askSoon()
+}
+
+// isMeasureDue reports whether it is time to measure servers beside a bond that works.
+func (g *fleetGuide) isMeasureDue(list []candidate, now time.Time) bool {
+	interval := measureInterval
+	if slices.ContainsFunc(list, func(c candidate) bool { return c.isNewRegion && c.rank == 0 }) {
+		interval = exploreInterval
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(list) > 1 && now.Sub(g.measured) >= interval
+}
+
 // isDrainingServer reports whether a server drains, as far as is known.
 func (g *fleetGuide) isDrainingServer(p identity.Peer) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.hints[g.nameInFleet(p)].Draining
+	name, _ := g.findInFleet(p)
+	return g.hints[name].Draining
 }

@@ -59,6 +59,7 @@ func newTestGuide(t *testing.T, b *bondHolder, servers fakeServers, names ...str
 	g := newFleetGuide(Config{}, server, b, b.demand, slog.New(slog.DiscardHandler))
 	g.fleet = &fleet.Joined{}
 	g.measure = servers.measure
+	t.Cleanup(g.measuring.Wait)
 	g.random = func(int) int { return 0 }
 	return g
 }

@@ -222,6 +222,7 @@ func (p *Primary) Run(ctx context.Context) error {
 	p.bond.closeWithFarewell(farewell)
 	p.helpers.waitClosed()
 	p.wg.Wait()
+	p.fleet.measuring.Wait()
 	p.locations.saveChanges(p.log)
 	p.history.saveChanges(p.log)
 	return err
