@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package natsconn has what all connections to NATS need: credentials from a file, and addresses without secrets. It
-// has no part in the data path.
+// Package natsconn has what all connections to NATS need: options with credentials from a file, requests to nodes
+// that have no leader yet, and addresses without secrets. It has no part in the data path.
 package natsconn
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -15,12 +18,42 @@ import (
 	"mpbond/base/userfile"
 )
 
-// Credentials returns the option for a file of credentials: that of an account's JWT, or a seed of an NKey; nil if
-// file is "". Errors are faults of kind Config.
-func Credentials(file string) (nats.Option, error) {
-	if file == "" {
-		return nil, nil
+// firstTimeout is how long Ask waits at first.
+const firstTimeout = 500 * time.Millisecond
+
+// Options returns the options of a client with a name for the servers' operator. It connects again as often as
+// needed. creds is a file of credentials, that of an account's JWT or a seed of an NKey, and ca one with the
+// certificate of the authority that signs for the servers: "" for none. Errors are faults of kind Config.
+func Options(name, creds, ca string) ([]nats.Option, error) {
+	list := []nats.Option{nats.Name(name), nats.MaxReconnects(-1)}
+	if creds != "" {
+		auth, err := readCredentials(creds)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, auth)
 	}
+	if ca != "" {
+		list = append(list, nats.RootCAs(ca))
+	}
+	return list, nil
+}
+
+// Ask calls f until it is answered or ctx ends. Nodes that have no leader yet, of all or of one stream, leave a request
+// without an answer: so it is repeated, with more time each time.
+func Ask(ctx context.Context, f func(context.Context) error) error {
+	for wait := firstTimeout; ; wait *= 2 {
+		asking, cancel := context.WithTimeout(ctx, wait)
+		err := f(asking)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// readCredentials returns the option for a file of credentials.
+func readCredentials(file string) (nats.Option, error) {
 	data, err := userfile.ReadFile(file)
 	if err != nil {
 		return nil, fault.New(fault.Config, err,

@@ -52,7 +52,8 @@ const (
 	retryWait   = time.Second // between tries while the servers do not answer
 	pullWait    = 5 * time.Second
 	callTimeout = 5 * time.Second
-	maxResult   = 1 << 30 // bytes
+	openTimeout = 30 * time.Second // of nodes that elect a leader first
+	maxResult   = 1 << 30          // bytes
 )
 
 // transferTime bounds the transfer of a result: at 1 Mbit/s it is complete.
@@ -91,17 +92,12 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 	if q.report == nil {
 		q.report = func(string) {}
 	}
-	options := []nats.Option{nats.Name("mpbond-lab"), nats.Timeout(callTimeout), nats.MaxReconnects(-1),
-		nats.ReconnectWait(retryWait),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { q.lastError.Store(&err) })}
-	auth, err := natsconn.Credentials(o.CredsFile)
+	options, err := natsconn.Options("mpbond-lab", o.CredsFile, o.CAFile)
 	if err != nil {
 		return nil, err
 	}
-	options = append(options, auth) // may be nil
-	if o.CAFile != "" {
-		options = append(options, nats.RootCAs(o.CAFile))
-	}
+	options = append(options, nats.Timeout(callTimeout), nats.ReconnectWait(retryWait),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { q.lastError.Store(&err) }))
 	if q.conn, err = nats.Connect(o.URLs, options...); err != nil {
 		return nil, q.explainOpening(err)
 	}
@@ -118,22 +114,47 @@ func (q *Queue) openStreams(ctx context.Context) (err error) {
 	if q.js, err = jetstream.New(q.conn, jetstream.WithDefaultTimeout(callTimeout)); err != nil {
 		return err
 	}
-	if _, err = q.js.AccountInfo(ctx); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	for _, step := range []func(context.Context) error{
+		func(ctx context.Context) error {
+			_, err := q.js.AccountInfo(ctx)
+			return err
+		},
+		func(ctx context.Context) (err error) {
+			q.tasks, err = q.openStream(ctx, jetstream.StreamConfig{Name: tasksStream,
+				Subjects: []string{taskSubject + ">"}, Retention: jetstream.WorkQueuePolicy, MaxAge: retention})
+			return err
+		},
+		func(ctx context.Context) (err error) {
+			q.marks, err = q.openStream(ctx, jetstream.StreamConfig{Name: marksStream,
+				Subjects: []string{markSubject + ">"}, MaxAge: retention})
+			return err
+		},
+		func(ctx context.Context) (err error) {
+			q.results, err = q.js.ObjectStore(ctx, bucket)
+			if errors.Is(err, jetstream.ErrBucketNotFound) {
+				q.results, err = q.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: bucket, TTL: retention})
+			}
+			return err
+		},
+	} {
+		if err := natsconn.Ask(ctx, q.stopIfDenied(step)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stopIfDenied returns f with the servers' word that it is not allowed as its error: they do not answer then.
+func (q *Queue) stopIfDenied(f func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := f(ctx)
+		if last := q.lastError.Load(); err != nil && last != nil && errors.Is(*last, nats.ErrPermissionViolation) {
+			return *last
+		}
 		return err
 	}
-	if q.tasks, err = q.openStream(ctx, jetstream.StreamConfig{Name: tasksStream, Subjects: []string{taskSubject + ">"},
-		Retention: jetstream.WorkQueuePolicy, MaxAge: retention}); err != nil {
-		return err
-	}
-	if q.marks, err = q.openStream(ctx, jetstream.StreamConfig{Name: marksStream, Subjects: []string{markSubject + ">"},
-		MaxAge: retention}); err != nil {
-		return err
-	}
-	q.results, err = q.js.ObjectStore(ctx, bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		q.results, err = q.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: bucket, TTL: retention})
-	}
-	return err
 }
 
 func (q *Queue) openStream(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
@@ -437,7 +458,7 @@ func (q *Queue) retry(ctx context.Context, f func(context.Context) error) error 
 
 // reason returns err with what the servers reported meanwhile, such as a missing permission.
 func (q *Queue) reason(err error) error {
-	if last := q.lastError.Load(); last != nil {
+	if last := q.lastError.Load(); last != nil && err != *last {
 		return fmt.Errorf("%w; %w", err, *last)
 	}
 	return err
@@ -463,7 +484,8 @@ func (q *Queue) explainOpening(err error) error {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fault.New(fault.Unsupported, fmt.Errorf("the NATS server at %s has no JetStream", q.name),
 			"start the server with JetStream: nats-server -js")
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired),
+		errors.Is(err, nats.ErrPermissionViolation):
 		kind, hint = fault.Permission, "name a file of valid credentials: --creds FILE"
 	case errors.As(err, &certificate):
 		kind, hint = fault.WrongKey, "name the certificate of the authority that signs for the servers: --ca FILE"

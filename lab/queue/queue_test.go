@@ -276,6 +276,35 @@ func TestServersRestart(t *testing.T) {
 	}
 }
 
+// Nodes that have no leader, since most of them are away, leave requests without an answer: the queue asks again.
+func TestOpenWithoutLeader(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{Nodes: 3})
+	for _, node := range c.Nodes[1:] {
+		node.Pause()
+	}
+	var q *Queue
+	opened := make(chan error, 1)
+	go func() {
+		var err error
+		q, err = Open(t.Context(), Options{URLs: c.Nodes[0].URL})
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		t.Fatalf("without a leader: %v", err)
+	case <-time.After(callTimeout + time.Second): // a single request has failed by then
+	}
+	for _, node := range c.Nodes[1:] {
+		node.Resume()
+	}
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	submit(t, q, "run.a")
+	deliver(t, take(t, q), "result", true)
+}
+
 // A worker refuses to wait beside a run of another version, and leaves it alone.
 func TestOtherVersion(t *testing.T) {
 	c := natstest.Start(t, natstest.Options{})
@@ -330,6 +359,16 @@ func TestErrorsOfOpening(t *testing.T) {
 			"secret") {
 			t.Errorf("%s: %v, %s (%s)", name, err, fault.KindOf(err), fault.HintOf(err))
 		}
+	}
+	denied := natstest.Start(t, natstest.Options{Extra: "authorization { users = [{ user: me, password: secret, " +
+		"permissions: { publish: { deny: \"$JS.API.>\" } } }] }\n"})
+	began := time.Now()
+	if _, err := Open(t.Context(), Options{URLs: "nats://me:secret@" + strings.TrimPrefix(denied.URLs(),
+		"nats://")}); !fault.Is(err, fault.Permission) {
+		t.Errorf("a user without rights: %v", err)
+	}
+	if took := time.Since(began); took > openTimeout/2 {
+		t.Errorf("a user without rights is told so after %v", took)
 	}
 	open(t, Options{URLs: "nats://me:secret@" + host})
 	open(t, Options{URLs: secure.URLs(), CAFile: secure.CAFile})

@@ -83,26 +83,21 @@ type denial struct {
 // Unsupported if it has no JetStream or is too old.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{buckets: map[fleet.Bucket]jetstream.KeyValue{}, urls: natsconn.HideSecrets(cfg.URLs), log: cfg.Log}
-	opts := []nats.Option{nats.Name(cfg.Name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
-		nats.IgnoreAuthErrorAbort(),
+	opts, err := natsconn.Options(cfg.Name, cfg.Creds, cfg.CA)
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, nats.ReconnectWait(reconnectWait), nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectBufSize(-1), // what cannot be sent fails at once, and its caller tries again
-		nats.PingInterval(2 * time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(3 * time.Second),
+		nats.PingInterval(2*time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(3*time.Second),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			cfg.Log.Debug("the fleet's engine reports an error", "err", err)
 			if errors.Is(err, nats.ErrPermissionViolation) {
 				s.denied.Store(&denial{time.Now(), err})
 			}
-		})}
+		}))
 	if cfg.inOrder {
 		opts = append(opts, nats.DontRandomize())
-	}
-	auth, err := natsconn.Credentials(cfg.Creds)
-	if err != nil {
-		return nil, err
-	}
-	opts = append(opts, auth) // may be nil
-	if cfg.CA != "" {
-		opts = append(opts, nats.RootCAs(cfg.CA))
 	}
 	conn, err := nats.Connect(cfg.URLs, opts...)
 	if err != nil {

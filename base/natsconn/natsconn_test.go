@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package natsconn
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestAsk checks that a request without an answer is repeated with more time, until there is one, a refusal, or no time
+// is left.
+func TestAsk(t *testing.T) {
+	refused := errors.New("refused")
+	for name, c := range map[string]struct {
+		answer time.Duration // after which the first request would be answered
+		refuse bool
+		limit  time.Duration
+		want   error
+		tries  []time.Duration // when they began
+	}{
+		"at once":   {answer: 100 * time.Millisecond, limit: time.Minute, tries: []time.Duration{0}},
+		"later":     {answer: 3 * time.Second, limit: time.Minute, tries: []time.Duration{0, 500e6, 1500e6}},
+		"refused":   {answer: 100 * time.Millisecond, refuse: true, limit: time.Minute, want: refused, tries: []time.Duration{0}},
+		"no answer": {answer: time.Hour, limit: time.Second, want: context.DeadlineExceeded, tries: []time.Duration{0, 500e6}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), c.limit)
+			defer cancel()
+			began := time.Now()
+			var tries []time.Duration
+			err := Ask(ctx, func(ctx context.Context) error {
+				tries = append(tries, time.Since(began))
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(c.answer - time.Since(began)):
+				}
+				if c.refuse {
+					return refused
+				}
+				return nil
+			})
+			if !errors.Is(err, c.want) || !slices.Equal(tries, c.tries) {
+				t.Errorf("%s: %v; tries after %v, want %v, %v", name, err, tries, c.want, c.tries)
+			}
+		})
+	}
+}
