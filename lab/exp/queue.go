@@ -27,6 +27,7 @@ type Queue interface {
 	State(ctx context.Context, version string) (open, finished map[string]bool, running int, err error)
 	// Submit adds a task, unless there is one with this key.
 	Submit(ctx context.Context, version, key string, task []byte) error
+	// Result returns the result of a task, or a fault of kind Limit if the task was given up.
 	Result(ctx context.Context, key string) ([]byte, error)
 	// Remove removes tasks and their results.
 	Remove(ctx context.Context, version string, keys []string) error
@@ -117,11 +118,16 @@ func (p *pool) missingCells() (order []int) {
 	return order
 }
 
-// collectCell adds the record of a cell, which a worker has delivered, to that of its row.
+// collectCell adds the record of a cell, which a worker has delivered, to that of its row; or why there is none.
 func (p *pool) collectCell(ctx context.Context, i int, key string) error {
 	c, name := &p.cells[i], p.experiments[i].Name
 	j := p.journals[c.row]
 	data, err := p.Queue.Result(ctx, key)
+	if fault.Is(err, fault.Limit) {
+		c.err, c.ended = err.Error(), true
+		p.reportQueueProgress(-1, name+" is "+c.err, true)
+		return j.AddIncomplete(c.name, c.err)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

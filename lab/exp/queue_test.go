@@ -23,6 +23,7 @@ type memoryQueue struct {
 	work                func()
 	order               []string // keys of tasks that nobody has
 	tasks, results      map[string][]byte
+	lost                map[string]bool // keys of tasks that were given up
 	delivered, returned int
 }
 
@@ -44,7 +45,9 @@ func (q *memoryQueue) State(context.Context, string) (open, finished map[string]
 		}
 		return all
 	}
-	return keys(q.tasks), keys(q.results), 0, nil
+	finished = keys(q.results)
+	maps.Copy(finished, q.lost)
+	return keys(q.tasks), finished, 0, nil
 }
 
 func (q *memoryQueue) Submit(_ context.Context, _, key string, task []byte) error {
@@ -53,12 +56,16 @@ func (q *memoryQueue) Submit(_ context.Context, _, key string, task []byte) erro
 }
 
 func (q *memoryQueue) Result(_ context.Context, key string) ([]byte, error) {
+	if q.lost[key] {
+		return nil, fault.New(fault.Limit, errors.New("given up: 3 workers ended"), "")
+	}
 	return q.results[key], nil
 }
 
 func (q *memoryQueue) Remove(_ context.Context, _ string, keys []string) error {
 	for _, key := range keys {
 		delete(q.results, key)
+		delete(q.lost, key)
 	}
 	return nil
 }
@@ -270,6 +277,44 @@ func TestFailedCellOfWorker(t *testing.T) {
 	fails = false
 	if all, err := newTestRun(dir, q, row).Measure(t.Context()); err != nil || q.delivered != 4 || all[0].Counted != 9 {
 		t.Errorf("%v, %v", err, q)
+	}
+}
+
+// A cell that ends its workers makes the run fail with the other cells measured, and reports say so. The next run
+// hands it out again.
+func TestCellThatEndsWorkers(t *testing.T) {
+	row, dir, q := twoPlaces(), t.TempDir(), newMemoryQueue()
+	q.work = func() {
+		if err := q.worker("a", 1, row).Work(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if q.delivered == 1 && len(q.order) > 0 {
+			q.lost = map[string]bool{q.order[0]: true}
+			delete(q.tasks, q.order[0])
+			q.order = nil
+		}
+	}
+	r := newTestRun(dir, q, row)
+	var progress []string
+	r.Progress = func(text string, _ bool) { progress = append(progress, text) }
+	_, err := r.Measure(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "given up: 3 workers ended") || q.delivered != 1 || len(q.lost) > 0 {
+		t.Errorf("%v, %v", err, q)
+	}
+	if !strings.Contains(strings.Join(progress, "\n"), "is given up: 3 workers ended") {
+		t.Errorf("%q", progress)
+	}
+	all, err := EvaluateAll(dir, []Row{row})
+	if err != nil || len(all) != 1 || len(all[0].Errors) != 1 || all[0].Counted != 4 ||
+		!strings.Contains(all[0].Errors[0], "given up: 3 workers ended") {
+		t.Fatalf("%v, %+v", err, all)
+	}
+	var page strings.Builder
+	if err := WriteHTML(&page, all); err != nil || !strings.Contains(page.String(), all[0].Errors[0]) {
+		t.Errorf("the report does not say that the cell was given up: %v", err)
+	}
+	if all, err := newTestRun(dir, q, row).Measure(t.Context()); err != nil || all[0].Counted != 8 {
+		t.Errorf("the next run: %v, %+v", err, all)
 	}
 }
 

@@ -10,6 +10,7 @@
 //
 // A task is in its stream until its result is stored. A worker that is silent for the time of a lease
 // loses it to another one. Both may finish it: the first mark of a task decides which result counts.
+// A task that has lost several workers gets a mark without a result: it may be what ends them.
 package queue
 
 import (
@@ -21,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -34,14 +36,21 @@ import (
 	"mpbond/base/natsconn"
 )
 
-// Names on the servers. Subjects of tasks end in the version and the key, those of marks in the key.
+// Names on the servers. Subjects of tasks end in the version and the key, those of marks in the key, and
+// those of tasks that were given back in the key and a word.
 const (
 	tasksStream = "mpbond-lab-tasks"
 	marksStream = "mpbond-lab-done"
 	bucket      = "mpbond-lab-results"
 	taskSubject = "mpbond-lab.task."
 	markSubject = "mpbond-lab.done."
+	returned    = ".returned"
+	// lostMark, in place of an object, marks a task that was given up.
+	lostMark = "lost"
 )
+
+// maxLost is how many workers a task may lose: one ends by chance, three by the task.
+const maxLost = 3
 
 const (
 	// DefaultLease is how long a worker may be silent before its task goes to another one.
@@ -170,7 +179,7 @@ func (q *Queue) openStream(ctx context.Context, c jetstream.StreamConfig) (jetst
 func (q *Queue) Close() { q.conn.Close() }
 
 // Submit adds a task for workers of a version, unless the queue has one with its key. A key consists
-// of words of letters and digits, separated by dots.
+// of words of letters and digits, separated by dots; the last one is not "returned".
 func (q *Queue) Submit(ctx context.Context, version, key string, task []byte) error {
 	return q.retry(ctx, func(ctx context.Context) error {
 		return q.publishOnce(ctx, taskPrefix(version)+key, task)
@@ -178,7 +187,7 @@ func (q *Queue) Submit(ctx context.Context, version, key string, task []byte) er
 }
 
 // State returns the keys of the tasks that wait for workers of a version or are being worked on, and
-// of all tasks that have a result; and how many are being worked on.
+// of all tasks that have a result or were given up; and how many are being worked on.
 func (q *Queue) State(ctx context.Context, version string) (open, finished map[string]bool, running int, err error) {
 	err = q.retry(ctx, func(ctx context.Context) (err error) {
 		// In this order: a task leaves the first set only after it has joined the second one.
@@ -188,6 +197,7 @@ func (q *Queue) State(ctx context.Context, version string) (open, finished map[s
 		if finished, err = listKeys(ctx, q.marks, markSubject); err != nil {
 			return err
 		}
+		maps.DeleteFunc(finished, func(key string, _ bool) bool { return strings.HasSuffix(key, returned) })
 		running = 0
 		workers, err := q.tasks.Consumer(ctx, workersOf(version))
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -201,12 +211,17 @@ func (q *Queue) State(ctx context.Context, version string) (open, finished map[s
 	return open, finished, running, err
 }
 
-// Result returns the result of a finished task that counts.
+// Result returns the result of a finished task that counts. A task that was given up has none: a fault of
+// kind Limit.
 func (q *Queue) Result(ctx context.Context, key string) (result []byte, err error) {
 	err = q.retry(ctx, func(ctx context.Context) error {
 		object, err := q.countedObject(ctx, key)
 		if err != nil {
 			return err
+		}
+		if object == lostMark {
+			return fault.New(fault.Limit, fmt.Errorf("given up: %d workers ended without a word while they had it",
+				maxLost), "look at the memory and the log of a worker's machine; then run again")
 		}
 		info, err := q.results.GetInfo(ctx, object)
 		if errors.Is(err, jetstream.ErrObjectNotFound) || errors.Is(err, jetstream.ErrNameRequired) ||
@@ -237,18 +252,28 @@ func (q *Queue) Remove(ctx context.Context, version string, keys []string) error
 			if err != nil {
 				return err
 			}
-			if object == "" {
-				continue
-			}
-			if err := q.results.Delete(ctx, object); err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
+			if err := q.deleteObject(ctx, object); err != nil {
 				return err
 			}
-			if err := q.marks.Purge(ctx, jetstream.WithPurgeSubject(markSubject+key)); err != nil {
-				return err
+			for _, subject := range []string{markSubject + key, markSubject + key + returned} {
+				if err := q.marks.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
 	})
+}
+
+// deleteObject deletes the object that a mark names, if it does.
+func (q *Queue) deleteObject(ctx context.Context, object string) error {
+	if object == "" || object == lostMark {
+		return nil
+	}
+	if err := q.results.Delete(ctx, object); !errors.Is(err, jetstream.ErrObjectNotFound) {
+		return err
+	}
+	return nil
 }
 
 // Take waits for a task for workers of a version and takes it. It refuses to wait while all tasks of
@@ -311,14 +336,42 @@ func (q *Queue) pullTask(ctx context.Context, version string) (*Task, error) {
 	}
 	key := strings.TrimPrefix(msg.Subject(), taskPrefix(version))
 	object, err := q.countedObject(ctx, key)
+	if err == nil && object == "" {
+		var isLost bool
+		if isLost, err = q.hasLostWorkers(ctx, msg, key); isLost && err == nil {
+			object, err = lostMark, q.publishOnce(ctx, markSubject+key, []byte(lostMark))
+		}
+	}
 	if err != nil {
-		_ = msg.Nak()
+		_ = q.giveBack(ctx, msg, key)
 		return nil, err
 	}
-	if object != "" { // its worker ended between mark and acknowledgement
+	if object != "" { // its worker ended between mark and acknowledgement, or it was given up
 		return nil, msg.Ack()
 	}
 	return q.newTask(msg, key), nil
+}
+
+// hasLostWorkers reports whether too many workers have ended with a task that they did not give back.
+func (q *Queue) hasLostWorkers(ctx context.Context, msg jetstream.Msg, key string) (bool, error) {
+	meta, err := msg.Metadata()
+	if err != nil || meta.NumDelivered <= maxLost {
+		return false, err
+	}
+	subject := markSubject + key + returned
+	info, err := q.marks.Info(ctx, jetstream.WithSubjectFilter(subject))
+	if err != nil {
+		return false, err
+	}
+	return meta.NumDelivered-1 >= maxLost+info.State.Subjects[subject], nil
+}
+
+// giveBack gives a task back. It notes that first: a worker that gives a task back is not lost.
+func (q *Queue) giveBack(ctx context.Context, msg jetstream.Msg, key string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	_, err := q.js.Publish(ctx, markSubject+key+returned, nil)
+	return errors.Join(err, msg.Nak())
 }
 
 // Task is a task that this worker has. Its methods must not be called concurrently.
@@ -353,10 +406,16 @@ func (q *Queue) newTask(msg jetstream.Msg, key string) *Task {
 func (t *Task) Data() []byte { return t.msg.Data() }
 
 // Deliver stores the result, and then removes the task from the queue. It reports whether the result
-// counts: not if another worker has delivered one. After an error the caller still has the task.
+// counts: not if another worker has delivered one, or the task was removed meanwhile. After an error the
+// caller still has the task.
 func (t *Task) Deliver(ctx context.Context, result []byte) (counted bool, err error) {
 	q, object := t.queue, t.key+"."+rand.Text()
 	if err := q.retry(ctx, func(ctx context.Context) error {
+		if _, err := q.tasks.GetLastMsgForSubject(ctx, t.msg.Subject()); errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		} else if err != nil {
+			return err
+		}
 		put, cancel := context.WithTimeout(ctx, transferTime(len(result)))
 		defer cancel()
 		if _, err := q.results.PutBytes(put, object, result); err != nil {
@@ -384,7 +443,9 @@ func (t *Task) Deliver(ctx context.Context, result []byte) (counted bool, err er
 }
 
 // Return gives the task back, so that another worker gets it at once.
-func (t *Task) Return() { t.end(t.msg.Nak) }
+func (t *Task) Return() {
+	t.end(func() error { return t.queue.giveBack(context.Background(), t.msg, t.key) })
+}
 
 // end ends the signs of life and sends the last word on the task.
 func (t *Task) end(say func() error) {

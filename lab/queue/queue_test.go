@@ -179,11 +179,66 @@ func TestTasksOfDeadWorkers(t *testing.T) {
 	if took := time.Since(before); took >= lease {
 		t.Errorf("a task came back after %v", took)
 	}
-	task.stop() // kill -9 would end the signs of life too
-	task.beating.Wait()
+	lose(task)
 	dead.Close()
 	deliver(t, take(t, other), "result", true)
 	awaitState(t, q, nil, []string{"run.a"}, 0)
+}
+
+// lose ends the signs of life of a task, as the end of its worker does.
+func lose(t *Task) {
+	t.stop()
+	t.beating.Wait()
+}
+
+// A task that has ended three workers is given up. One that was given back is not, however often.
+func TestTaskThatEndsWorkers(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{})
+	const lease = time.Second
+	q := open(t, Options{URLs: c.URLs(), Lease: lease})
+	submit(t, q, "run.a")
+	for range maxLost - 1 {
+		lose(take(t, q))
+	}
+	for range 2 * maxLost {
+		take(t, q).Return()
+	}
+	last := take(t, q)
+	lose(last)
+	checkNothing(t, q, 3*lease)
+	awaitState(t, q, nil, []string{"run.a"}, 0)
+	if _, err := q.Result(t.Context(), "run.a"); !fault.Is(err, fault.Limit) ||
+		!strings.Contains(err.Error(), "3 workers ended") || fault.HintOf(err) == "" {
+		t.Errorf("%v (%s)", err, fault.HintOf(err))
+	}
+	deliver(t, last, "late", false)
+	if n := countObjects(t, q); n != 0 {
+		t.Errorf("%d results", n)
+	}
+	if err := q.Remove(t.Context(), version, []string{"run.a"}); err != nil {
+		t.Error(err)
+	}
+	submit(t, q, "run.a") // the next run
+	task := take(t, q)
+	awaitState(t, q, []string{"run.a"}, nil, 1)
+	deliver(t, task, "result", true)
+	awaitState(t, q, nil, []string{"run.a"}, 0)
+}
+
+// The result of a task that was removed meanwhile is dropped.
+func TestRemovedTask(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{})
+	q := open(t, Options{URLs: c.URLs()})
+	submit(t, q, "run.a")
+	task := take(t, q)
+	if err := q.Remove(t.Context(), version, []string{"run.a"}); err != nil {
+		t.Error(err)
+	}
+	deliver(t, task, "result", false)
+	awaitState(t, q, nil, nil, 0)
+	if n := countObjects(t, q); n != 0 {
+		t.Errorf("%d results", n)
+	}
 }
 
 // If two workers finish a task, the first result counts. The other one is dropped.
@@ -193,8 +248,7 @@ func TestSecondResultIsDropped(t *testing.T) {
 	q := open(t, Options{URLs: c.URLs(), Lease: lease})
 	submit(t, q, "run.a")
 	slow := take(t, q)
-	slow.stop() // it works on, and cannot say so
-	slow.beating.Wait()
+	lose(slow) // it works on, and cannot say so
 	deliver(t, take(t, open(t, Options{URLs: c.URLs(), Lease: lease})), "first", true)
 	deliver(t, slow, "second", false)
 	if result, err := q.Result(t.Context(), "run.a"); string(result) != "first" || err != nil {
