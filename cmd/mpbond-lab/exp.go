@@ -42,7 +42,8 @@ same run. Each result is a row with an ID; "mpbond-lab exp list" lists them.`,
 		"compute energies with these constants of radios: "+strings.Join(radio.SetNames(), ", "))
 	c.PersistentFlags().StringVar(&f.drives, "drives", "", "use the recorded drives in `DIR` for row b4: CSV "+
 		"files of seconds and two carriers' Mbit/s (default: those that come with mpbond)")
-	c.AddCommand(expListCommand(&f), expRunCommand(&f), expWorkerCommand(), expReportCommand(&f), expAgesCommand())
+	c.AddCommand(expListCommand(&f), expRunCommand(&f), expWorkerCommand(), expQueueCommand(), expReportCommand(&f),
+		expAgesCommand())
 	return c
 }
 
@@ -134,7 +135,9 @@ interrupted run resumes where it stopped if the version is the same. When no
 transfer is missing, the next run starts again.
 
 With --queue other machines make the transfers: those that run "mpbond-lab exp worker".
-Each cell is measured by one of them. An interrupted run leaves its cells in the queue.
+Each cell is measured by one of them. An interrupted run leaves its cells in the queue:
+the same command resumes, "mpbond-lab exp queue drop" removes them. A cell that ends
+three workers is given up, and the run fails.
 
 --quick makes one transfer of each scheme in some cells and ends within ` + quickTime.String() + `.
 It shows that everything works; its values are no results, and are kept in

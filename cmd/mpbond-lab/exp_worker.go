@@ -52,7 +52,7 @@ cell needs. Several workers on one machine take turns, except for cells that are
 computed. Do not run anything else meanwhile.
 
 An interrupted worker gives its cell back. The cell of one that dies goes to another
-worker after ` + queue.DefaultLease.String() + `.`,
+worker after ` + queue.DefaultLease.String() + `. When three have died with it, it is given up.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if w.Idle < 0 {
 				return cli.UsageError("--idle must be at least 0")

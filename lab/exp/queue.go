@@ -42,6 +42,15 @@ type cellTask struct {
 	Reps  int    `json:"reps,omitempty"`
 }
 
+// RowOfTask returns the ID of the row that a task of a queue is of, "" if it is none.
+func RowOfTask(task []byte) string {
+	var c cellTask
+	if json.Unmarshal(task, &c) != nil {
+		return ""
+	}
+	return c.Row
+}
+
 // newTask returns the task of a cell, and its key.
 func (p *pool) newTask(i int) (key string, task []byte) {
 	c, o := p.cells[i], p.Options

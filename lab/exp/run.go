@@ -80,7 +80,7 @@ func (r Run) Measure(ctx context.Context) (all []Evaluation, err error) {
 	failed := errors.Join(measure(ctx), p.closeJournals())
 	if ctx.Err() != nil {
 		if r.Queue != nil {
-			r.PrintLine("workers go on with the cells in the queue")
+			r.PrintLine("workers go on with the cells in the queue; mpbond-lab exp queue drop removes them")
 		}
 		if isResumableVersion(r.Version) {
 			r.PrintLine("run the same command to resume; mpbond-lab exp report shows the results so far")

@@ -427,3 +427,58 @@ func TestErrorsOfOpening(t *testing.T) {
 	open(t, Options{URLs: "nats://me:secret@" + host})
 	open(t, Options{URLs: secure.URLs(), CAFile: secure.CAFile})
 }
+
+// Batches shows what a queue has, and Drop removes one batch of it, whatever state its tasks are in.
+func TestDrop(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{})
+	q := open(t, Options{URLs: c.URLs()})
+	expect := func(want ...string) {
+		t.Helper()
+		waittest.UntilSuccess(t, func() error {
+			list, err := q.Batches(t.Context())
+			var got []string
+			for _, b := range list {
+				got = append(got, fmt.Sprintf("%s %s %d %d %s", b.Name, b.Version, b.Open, b.Finished,
+					strings.Split(string(b.Task), ".")[0]))
+				if time.Since(b.Since) > time.Hour {
+					t.Errorf("%s since %v", b.Name, b.Since)
+				}
+			}
+			if err != nil || !slices.Equal(got, want) {
+				return fmt.Errorf("%q, %v; want %q", got, err, want)
+			}
+			return nil
+		})
+	}
+	expect()
+	if err := q.Drop(t.Context(), "old"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("dropped from an empty queue: %v", err)
+	}
+	submit(t, q, "old.a", "old.b", "old.c", "old.d")
+	deliver(t, take(t, q), "result", true)
+	take(t, q).Return()
+	orphan := "old.d.x"
+	if _, err := q.results.PutBytes(t.Context(), orphan, []byte("of a worker that ended then")); err != nil {
+		t.Fatal(err)
+	}
+	submit(t, q, "new.a")
+	expect("old "+version+" 3 1 old", "new "+version+" 1 0 new")
+	for _, pattern := range []string{"*", ">", "", "old.a"} {
+		if err := q.Drop(t.Context(), pattern); !fault.Is(err, fault.NotFound) {
+			t.Errorf("%q: %v", pattern, err)
+		}
+	}
+	if err := q.Drop(t.Context(), "old"); err != nil {
+		t.Error(err)
+	}
+	expect("new " + version + " 1 0 new")
+	if n := countObjects(t, q); n != 0 {
+		t.Errorf("%d results", n)
+	}
+	info, err := q.marks.Info(t.Context())
+	if err != nil || info.State.Msgs != 0 {
+		t.Errorf("marks: %+v, %v", info, err)
+	}
+	deliver(t, take(t, q), "result", true)
+	expect("new  0 1 ")
+}
