@@ -15,6 +15,7 @@ import (
 // is left.
 func TestAsk(t *testing.T) {
 	refused := errors.New("refused")
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	for name, c := range map[string]struct {
 		answer time.Duration // after which the first request would be answered
 		refuse bool
@@ -22,10 +23,10 @@ func TestAsk(t *testing.T) {
 		want   error
 		tries  []time.Duration // when they began
 	}{
-		"at once":   {answer: 100 * time.Millisecond, limit: time.Minute, tries: []time.Duration{0}},
-		"later":     {answer: 3 * time.Second, limit: time.Minute, tries: []time.Duration{0, 500e6, 1500e6}},
-		"refused":   {answer: 100 * time.Millisecond, refuse: true, limit: time.Minute, want: refused, tries: []time.Duration{0}},
-		"no answer": {answer: time.Hour, limit: time.Second, want: context.DeadlineExceeded, tries: []time.Duration{0, 500e6}},
+		"at once":   {ms(100), false, time.Minute, nil, []time.Duration{0}},
+		"later":     {ms(3000), false, time.Minute, nil, []time.Duration{0, ms(500), ms(1500)}},
+		"refused":   {ms(100), true, time.Minute, refused, []time.Duration{0}},
+		"no answer": {time.Hour, false, time.Second, context.DeadlineExceeded, []time.Duration{0, ms(500)}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), c.limit)
