@@ -22,5 +22,6 @@
 //	operator.go   what the operator does
 //	view.go       what an engine holds, for the operator
 //	joined.go     the fleet that a primary has joined
+//	cells.go      what permit services share of mobile cells
 //	late.go       an engine that does not answer when it is opened
 package fleet

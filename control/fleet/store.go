@@ -30,13 +30,31 @@ const (
 	Orders Bucket = "orders"
 	// UsageCounts holds what each server has carried for each device, by both (usageRecord).
 	UsageCounts Bucket = "usage"
+	// Permits holds the permits for onloading of each mobile cell, by its name (Cells).
+	Permits Bucket = "permits"
+	// Loads holds the load of each cell that each permit service knows, by both (Cells). A record lives for LoadLife
+	// after each write.
+	Loads Bucket = "loads"
 )
 
 // Buckets returns all buckets.
-func Buckets() []Bucket { return []Bucket{Devices, Codes, Servers, Orders, UsageCounts} }
+func Buckets() []Bucket {
+	return []Bucket{Devices, Codes, Servers, Orders, UsageCounts, Permits, Loads}
+}
 
-// ServerLife is how long a record in Servers lives after each write.
-const ServerLife = 10 * time.Second
+// ServerLife is how long a record in Servers lives after each write, LoadLife how long one in Loads.
+const ServerLife, LoadLife = 10 * time.Second, 30 * time.Second
+
+// RecordLife returns how long the records of a bucket live after each write; 0: as long as Create says.
+func RecordLife(b Bucket) time.Duration {
+	switch b {
+	case Servers:
+		return ServerLife
+	case Loads:
+		return LoadLife
+	}
+	return 0
+}
 
 // Limits of a Store.
 const (

@@ -197,8 +197,8 @@ func replaceFile(path string, data []byte) error {
 
 // ends returns when a record that is written now ends.
 func (s *Store) ends(b fleet.Bucket, life time.Duration) time.Time {
-	if b == fleet.Servers && life == 0 {
-		life = fleet.ServerLife
+	if life == 0 {
+		life = fleet.RecordLife(b)
 	}
 	if life == 0 {
 		return time.Time{}

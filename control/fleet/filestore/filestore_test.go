@@ -31,6 +31,34 @@ func TestContract(t *testing.T) {
 	})
 }
 
+// TestLives checks that a record lives as long as its bucket says after each write, and as Create says.
+func TestLives(t *testing.T) {
+	s := open(t, t.TempDir())
+	now := time.Now()
+	s.now = func() time.Time { return now }
+	for _, b := range fleet.Buckets() {
+		life := fleet.RecordLife(b)
+		if _, err := s.Put(t.Context(), b, "x", nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Create(t.Context(), b, "short", nil, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		begin := now
+		now = now.Add(max(life, time.Second) - 1)
+		if _, err := s.Get(t.Context(), b, "x"); err != nil {
+			t.Errorf("%s: before its life is over: %v", b, err)
+		}
+		now = begin.Add(max(life, time.Second))
+		if _, err := s.Get(t.Context(), b, "short"); err != fleet.ErrNoRecord {
+			t.Errorf("%s: a record of one second: %v", b, err)
+		}
+		if _, err := s.Get(t.Context(), b, "x"); (err == fleet.ErrNoRecord) != (life > 0) {
+			t.Errorf("%s: after %v: %v", b, now.Sub(begin), err)
+		}
+	}
+}
+
 // TestDamagedRecord checks that a record that somebody has damaged by hand is an error for those who ask for it,
 // that others are served, and that it can be replaced.
 func TestDamagedRecord(t *testing.T) {

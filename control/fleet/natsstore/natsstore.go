@@ -199,6 +199,10 @@ func (s *Store) makeBuckets(ctx context.Context) error {
 			s.buckets[b], err = s.makeBucket(ctx, b, replicas)
 			return err
 		})
+		if isOptional := b == fleet.Permits || b == fleet.Loads; isOptional && fault.Is(err, fault.NotFound) {
+			s.denied.Store(nil) // the fleet is older than the bucket, which servers do not need
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("bucket %s: %w", b, err)
 		}
@@ -225,9 +229,7 @@ func (s *Store) makeBucket(ctx context.Context, b fleet.Bucket, replicas int) (j
 	}
 	cfg := jetstream.KeyValueConfig{Bucket: prefix + string(b), History: 1, MaxValueSize: fleet.MaxValue,
 		Replicas: replicas, LimitMarkerTTL: markerLife}
-	if b == fleet.Servers {
-		cfg.TTL = fleet.ServerLife
-	}
+	cfg.TTL = fleet.RecordLife(b)
 	kv, err = s.js.CreateKeyValue(ctx, cfg)
 	switch {
 	case err != nil && s.recentDenial() != nil:
@@ -303,23 +305,29 @@ func (s *Store) Describe() string { return s.urls }
 // Close implements fleet.Store.
 func (s *Store) Close() { s.conn.Close() }
 
-// check returns an error unless a request with that key and value can be made now.
-func check(key string, value []byte) error {
+// bucket returns a bucket, or an error unless a request with that key and value can be made now.
+func (s *Store) bucket(b fleet.Bucket, key string, value []byte) (jetstream.KeyValue, error) {
 	if err := fleet.CheckKey(key); err != nil {
-		return err
+		return nil, err
 	}
 	if len(value) > fleet.MaxValue {
-		return fault.New(fault.Limit, fmt.Errorf("record %q of %d bytes", key, len(value)), "")
+		return nil, fault.New(fault.Limit, fmt.Errorf("record %q of %d bytes", key, len(value)), "")
 	}
-	return nil
+	kv := s.buckets[b]
+	if kv == nil {
+		return nil, fault.New(fault.NotFound, fmt.Errorf("the engine has no bucket %s", prefix+string(b)),
+			"an older mpbond made the fleet: its operator runs `mpbond fleet status` with this one; then start this again")
+	}
+	return kv, nil
 }
 
 // Get implements fleet.Store.
 func (s *Store) Get(ctx context.Context, b fleet.Bucket, key string) (fleet.Record, error) {
-	if err := check(key, nil); err != nil {
+	kv, err := s.bucket(b, key, nil)
+	if err != nil {
 		return fleet.Record{}, err
 	}
-	e, err := s.buckets[b].Get(ctx, key)
+	e, err := kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrKeyDeleted) {
 		return fleet.Record{}, fleet.ErrNoRecord
 	}
@@ -332,14 +340,15 @@ func (s *Store) Get(ctx context.Context, b fleet.Bucket, key string) (fleet.Reco
 // Create implements fleet.Store.
 func (s *Store) Create(ctx context.Context, b fleet.Bucket, key string, value []byte, life time.Duration) (uint64,
 	error) {
-	if err := check(key, value); err != nil {
+	kv, err := s.bucket(b, key, value)
+	if err != nil {
 		return 0, err
 	}
 	var opts []jetstream.KVCreateOpt
 	if life > 0 {
 		opts = append(opts, jetstream.KeyTTL(wholeSeconds(life)))
 	}
-	revision, err := s.buckets[b].Create(ctx, key, value, opts...)
+	revision, err := kv.Create(ctx, key, value, opts...)
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return 0, fleet.ErrConflict
 	}
@@ -348,13 +357,14 @@ func (s *Store) Create(ctx context.Context, b fleet.Bucket, key string, value []
 
 // Update implements fleet.Store.
 func (s *Store) Update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uint64, error) {
-	if err := check(r.Key, r.Value); err != nil {
+	kv, err := s.bucket(b, r.Key, r.Value)
+	if err != nil {
 		return 0, err
 	}
 	if r.Revision == 0 {
 		return 0, fleet.ErrConflict
 	}
-	revision, err := s.update(ctx, b, r)
+	revision, err := s.update(ctx, kv, b, r)
 	var api *jetstream.APIError
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) ||
 		errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
@@ -365,9 +375,9 @@ func (s *Store) Update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uin
 
 // update replaces a record. The library has no update with a life, so that is a message to the stream behind the
 // bucket.
-func (s *Store) update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uint64, error) {
+func (s *Store) update(ctx context.Context, kv jetstream.KeyValue, b fleet.Bucket, r fleet.Record) (uint64, error) {
 	if r.Life == 0 {
-		return s.buckets[b].Update(ctx, r.Key, r.Value, r.Revision)
+		return kv.Update(ctx, r.Key, r.Value, r.Revision)
 	}
 	ack, err := s.js.Publish(ctx, "$KV."+prefix+string(b)+"."+r.Key, r.Value,
 		jetstream.WithExpectLastSequencePerSubject(r.Revision), jetstream.WithMsgTTL(wholeSeconds(r.Life)))
@@ -384,22 +394,24 @@ func wholeSeconds(life time.Duration) time.Duration {
 
 // Put implements fleet.Store.
 func (s *Store) Put(ctx context.Context, b fleet.Bucket, key string, value []byte) (uint64, error) {
-	if err := check(key, value); err != nil {
+	kv, err := s.bucket(b, key, value)
+	if err != nil {
 		return 0, err
 	}
-	revision, err := s.buckets[b].Put(ctx, key, value)
+	revision, err := kv.Put(ctx, key, value)
 	return revision, s.explainWrite(err)
 }
 
 // Delete implements fleet.Store.
 func (s *Store) Delete(ctx context.Context, b fleet.Bucket, key string, revision uint64) error {
-	if err := check(key, nil); err != nil {
+	kv, err := s.bucket(b, key, nil)
+	if err != nil {
 		return err
 	}
 	if revision == 0 {
 		return fleet.ErrConflict
 	}
-	err := s.buckets[b].Delete(ctx, key, jetstream.LastRevision(revision))
+	err = kv.Delete(ctx, key, jetstream.LastRevision(revision))
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists) {
 		return fleet.ErrConflict
 	}

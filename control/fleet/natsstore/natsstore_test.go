@@ -179,6 +179,9 @@ func TestReplicas(t *testing.T) {
 		if n := st.CachedInfo().Config.Replicas; n != 3 {
 			t.Errorf("bucket %s has %d replicas", b, n)
 		}
+		if life := st.CachedInfo().Config.MaxAge; life != fleet.RecordLife(b) {
+			t.Errorf("records of bucket %s live %v", b, life)
+		}
 	}
 	names := slices.Collect(func(yield func(string) bool) {
 		for n := range s.js.StreamNames(t.Context()).Name() {
@@ -196,29 +199,7 @@ func TestReplicas(t *testing.T) {
 // write neither another server's state nor what only the operator may.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../packaging/fleet/users.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, found := strings.Cut(string(page), "permissions: {")
-	permissions, _, ends := strings.Cut(text, "]\n")
-	if !found || !ends {
-		t.Fatal("the file has no permissions")
-	}
-	permissions = "permissions: {" + permissions + "] }"
-	c := natstest.Start(t, natstest.Options{Extra: `accounts { FLEET: { jetstream: enabled, users: [
-		{ user: op, password: x }
-		{ user: eu1, password: x, ` + permissions + ` } ] } }`})
-	host := strings.TrimPrefix(c.URLs(), "nats://")
-	connect := func(user string) *Store {
-		t.Helper()
-		s, err := Open(t.Context(), Config{URLs: "nats://" + user + ":x@" + host, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatalf("%s: %v", user, err)
-		}
-		t.Cleanup(s.Close)
-		return s
-	}
+	connect := startWithUsers(t)
 	op, server := connect("op"), connect("eu1")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -250,23 +231,146 @@ func TestPermissions(t *testing.T) {
 	if err := server.AddEvent(ctx, fleet.Event{Kind: "paired"}); err != nil {
 		t.Error(err)
 	}
-	for _, denied := range []struct {
-		bucket fleet.Bucket
-		key    string
-	}{{fleet.Servers, "eu2"}, {fleet.Devices, "beat.eu2"}, {fleet.Orders, "list"}, {fleet.Orders,
-		"drain.eu2"}, {fleet.UsageCounts, "K7QF.eu2"}} {
-		trying, cancel := context.WithTimeout(ctx, time.Second)
-		_, err := server.Put(trying, denied.bucket, denied.key, []byte("1"))
+	expectDenied(t, server, op, map[string]fleet.Bucket{"eu2": fleet.Servers, "beat.eu2": fleet.Devices,
+		"list": fleet.Orders, "drain.eu2": fleet.Orders, "K7QF.eu2": fleet.UsageCounts, "north": fleet.Permits,
+		"north.eu1": fleet.Loads})
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// startWithUsers starts an engine with the users of packaging/fleet/users.conf and an operator, "op", and returns a
+// function that connects as one of them.
+func startWithUsers(t *testing.T) func(user string) *Store {
+	t.Helper()
+	page, err := os.ReadFile("../../../packaging/fleet/users.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, optional, found := strings.Cut(string(page), "      # {")
+	users := ""
+	for name, text := range map[string]string{"eu1": before, "permits1": strings.ReplaceAll(optional, "# ", "")} {
+		_, text, begins := strings.Cut(text, "permissions: {")
+		permissions, _, ends := strings.Cut(text, "]\n")
+		if !found || !begins || !ends {
+			t.Fatalf("the file has no permissions of %s", name)
+		}
+		users += "{ user: " + name + ", password: x, permissions: {" + permissions + "] } }\n"
+	}
+	c := natstest.Start(t, natstest.Options{
+		Extra: "accounts { FLEET: { jetstream: enabled, users: [ { user: op, password: x }\n" + users + "] } }"})
+	host := strings.TrimPrefix(c.URLs(), "nats://")
+	return func(user string) *Store {
+		t.Helper()
+		s, err := Open(t.Context(), Config{URLs: "nats://" + user + ":x@" + host, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatalf("%s: %v", user, err)
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+}
+
+// expectDenied checks that a user may write none of the keys, by what op then finds.
+func expectDenied(t *testing.T, user, op *Store, keys map[string]fleet.Bucket) {
+	t.Helper()
+	for key, b := range keys {
+		trying, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := user.Put(trying, b, key, []byte("1"))
 		cancel()
 		if !fault.Is(err, fault.Permission) {
-			t.Errorf("%s in %s: %v", denied.key, denied.bucket, err)
+			t.Errorf("%s in %s: %v", key, b, err)
 		}
-		if _, err := op.Get(ctx, denied.bucket, denied.key); err != fleet.ErrNoRecord {
-			t.Errorf("%s in %s was written: %v", denied.key, denied.bucket, err)
+		if _, err := op.Get(t.Context(), b, key); err != fleet.ErrNoRecord {
+			t.Errorf("%s in %s was written: %v", key, b, err)
 		}
+	}
+}
+
+// TestPermitPermissions checks that a permit service with its permissions of packaging/fleet/users.conf can do its
+// work, and can neither write the loads of another one nor read or write what servers share.
+func TestPermitPermissions(t *testing.T) {
+	t.Parallel()
+	connect := startWithUsers(t)
+	op, service := connect("op"), connect("permits1")
+	cells, err := fleet.NewCells(service, "permits1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"1", "2"} {
+		_, revision, err := cells.ReadPermits(t.Context(), "north")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done, err := cells.ReplacePermits(t.Context(), "north", []byte(text), revision); !done || err != nil {
+			t.Fatal(done, err)
+		}
+	}
+	if err := cells.WriteLoad(t.Context(), "north", []byte("1")); err != nil {
+		t.Error(err)
+	}
+	if _, err := op.Put(t.Context(), fleet.Loads, "north.permits2", []byte("2")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	seen := make(chan string, 10)
+	done := make(chan error, 1)
+	go func() {
+		done <- cells.WatchLoads(ctx, func(service, _ string, load []byte) { seen <- service + string(load) })
+	}()
+	select {
+	case got := <-seen:
+		if got != "permits22" {
+			t.Errorf("the watch reported %q", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the watch reports nothing")
 	}
 	cancel()
 	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	expectDenied(t, service, op, map[string]fleet.Bucket{"north.permits3": fleet.Loads, "mpb1x": fleet.Devices,
+		"0123": fleet.Codes, "eu1": fleet.Servers, "list": fleet.Orders, "K7QF.eu1": fleet.UsageCounts})
+	if _, err := op.Put(t.Context(), fleet.Devices, "mpb1y", []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	reading, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	if r, err := service.Get(reading, fleet.Devices, "mpb1y"); err == nil {
+		t.Errorf("a permit service reads a device: %s", r.Value)
+	}
+}
+
+// TestOlderFleet checks that a server works in a fleet that an older version made, without the buckets that it does
+// not need, and that their user is told what to do.
+func TestOlderFleet(t *testing.T) {
+	t.Parallel()
+	connect := startWithUsers(t)
+	op := connect("op")
+	for _, b := range []fleet.Bucket{fleet.Permits, fleet.Loads} {
+		if err := op.js.DeleteKeyValue(t.Context(), prefix+string(b)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := connect("eu1")
+	if _, err := server.Put(t.Context(), fleet.Servers, "eu1", []byte("1")); err != nil {
+		t.Errorf("a server without the buckets of permit services: %v", err)
+	}
+	cells, err := fleet.NewCells(connect("permits1"), "permits1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := cells.ReadPermits(t.Context(), "north"); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+		t.Errorf("a permit service without its buckets: %v", err)
+	}
+	connect("op") // makes them
+	if cells, err = fleet.NewCells(connect("permits1"), "permits1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := cells.ReadPermits(t.Context(), "north"); err != nil {
 		t.Error(err)
 	}
 }

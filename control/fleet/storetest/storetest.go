@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,6 +27,7 @@ func Run(t *testing.T, open func(t *testing.T) (a, b fleet.Store)) {
 		"revisions": testRevisions, "one winner": testOneWinner, "no lost update": testNoLostUpdate,
 		"lives": testLives, "watch": testWatch, "watch many": testWatchMany, "limits": testLimits,
 		"events": testEvents, "list": testList, "buckets": testBuckets,
+		"cells": testCells,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // lives last seconds
@@ -396,6 +398,88 @@ func testBuckets(t *testing.T, a, b fleet.Store) {
 		if r := must(b.Get(t.Context(), bucket, "same"))(t); string(r.Value) != string(bucket) {
 			t.Errorf("%s has %q", bucket, r.Value)
 		}
+	}
+}
+
+// testCells checks what permit services share.
+func testCells(t *testing.T, a, b fleet.Store) {
+	ctx := t.Context()
+	first, second := must(fleet.NewCells(a, "p1"))(t), must(fleet.NewCells(b, "p2"))(t)
+	if _, revision, err := first.ReadPermits(ctx, "north"); revision != 0 || err != nil {
+		t.Errorf("permits that nobody wrote: %d, %v", revision, err)
+	}
+	replace := func(c *fleet.Cells, text string, revision uint64, want bool) {
+		t.Helper()
+		if done, err := c.ReplacePermits(ctx, "north", []byte(text), revision); done != want || err != nil {
+			t.Errorf("%s: replaced: %v, %v", text, done, err)
+		}
+	}
+	read := func(c *fleet.Cells, want string) (revision uint64) {
+		t.Helper()
+		text, revision, err := c.ReadPermits(ctx, "north")
+		if string(text) != want || revision == 0 || err != nil {
+			t.Errorf("permits %q, %d, %v", text, revision, err)
+		}
+		return revision
+	}
+	replace(first, "1", 0, true)
+	replace(second, "2", 0, false)
+	revision := read(second, "1")
+	replace(second, "3", revision, true)
+	replace(first, "4", revision, false)
+	read(first, "3")
+
+	var mu sync.Mutex
+	var loads []string
+	if err := first.WriteLoad(ctx, "north", []byte("10")); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.WriteLoad(ctx, "north", []byte("20")); err != nil {
+		t.Fatal(err)
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() {
+		done <- second.WatchLoads(watching, func(service, cell string, load []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			loads = append(loads, service+" "+cell+" "+string(load))
+		})
+	}()
+	await := func(want ...string) {
+		t.Helper()
+		waittest.UntilSuccess(t, func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(loads, want) {
+				return fmt.Errorf("loads %q instead of %q", loads, want)
+			}
+			return nil
+		})
+	}
+	await("p1 north 10")
+	for _, load := range []string{"11", "12"} {
+		if err := first.WriteLoad(ctx, "south", []byte(load)); err != nil {
+			t.Fatal(err)
+		}
+		if load == "11" {
+			await("p1 north 10", "p1 south 11")
+		}
+	}
+	await("p1 north 10", "p1 south 11", "p1 south 12")
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for name, valid := range map[string]bool{"north": true, "a-b_C9": true, "": false, "a.b": false, "a/b": false,
+		"a*": false, strings.Repeat("c", 65): false} {
+		if err := fleet.CheckCell(name); (err == nil) != valid {
+			t.Errorf("cell %q: %v", name, err)
+		}
+	}
+	if _, err := fleet.NewCells(a, "a b"); !fault.Is(err, fault.Config) {
+		t.Errorf("a service with a bad name: %v", err)
 	}
 }
 
