@@ -23,6 +23,7 @@ import (
 	"mpbond/base/identity"
 	"mpbond/base/text"
 	"mpbond/control/fleet"
+	"mpbond/control/fleet/engine"
 	"mpbond/internal/cli"
 )
 
@@ -32,7 +33,7 @@ const operatorKeyFile, operatorConfigFile = "fleet.key", "fleet.toml"
 
 // fleetOptions are the flags of all fleet commands.
 type fleetOptions struct {
-	engineFlags
+	engine.Config
 	keyFile string
 	asJSON  bool
 }
@@ -70,7 +71,7 @@ commands need no flags then.`,
 
 // openEngine opens the engine that the flags or fleet.toml name.
 func (o *fleetOptions) openEngine(ctx context.Context) (fleet.Store, error) {
-	f := o.engineFlags
+	f := o.Config
 	if f.Engine == "" {
 		path, err := cli.InHome(operatorConfigFile)
 		if err != nil {
@@ -79,7 +80,7 @@ func (o *fleetOptions) openEngine(ctx context.Context) (fleet.Store, error) {
 		if err := useOwnerRights(path); err != nil {
 			return nil, err
 		}
-		var saved engineFlags
+		var saved engine.Config
 		if err := config.Load(path, &saved); err != nil && !fault.Is(err, fault.NotFound) {
 			return nil, err
 		}
@@ -237,7 +238,7 @@ It may be repeated, for instance on a new engine after the old one was lost.`,
 
 // saveEngine writes fleet.toml, for commands in any directory.
 func (o *fleetOptions) saveEngine() error {
-	f := o.engineFlags
+	f := o.Config
 	for _, file := range []*string{&f.Creds, &f.CA} {
 		if *file != "" {
 			abs, err := filepath.Abs(*file)
@@ -247,12 +248,12 @@ func (o *fleetOptions) saveEngine() error {
 			*file = abs
 		}
 	}
-	if dir, ok := strings.CutPrefix(f.Engine, fileScheme); ok {
+	if dir, ok := f.Directory(); ok {
 		abs, err := filepath.Abs(dir)
 		if err != nil {
 			return err
 		}
-		f.Engine = fileScheme + abs
+		f.Engine = engine.FileScheme + abs
 	}
 	data, err := toml.Marshal(f)
 	if err != nil {

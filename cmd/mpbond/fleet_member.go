@@ -5,12 +5,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,39 +22,20 @@ import (
 	"mpbond/base/userfile"
 	mydevice "mpbond/control/device"
 	"mpbond/control/fleet"
-	"mpbond/control/fleet/filestore"
+	"mpbond/control/fleet/engine"
 	"mpbond/control/policy"
 	"mpbond/internal/cli"
 	"mpbond/node/server"
 )
 
-// engineFlags say how to reach a fleet's engine. The toml tags are the keys of fleet.toml.
-type engineFlags struct {
-	Engine string `toml:"fleet"`
-	Creds  string `toml:"creds"`
-	CA     string `toml:"fleet_ca"`
-}
-
-// fileScheme is the prefix of an engine that is a directory.
-const fileScheme = "file:"
-
 // openFleetStore opens a fleet's engine. who is the name of this program for the engine's operator.
-func openFleetStore(ctx context.Context, f engineFlags, who string) (fleet.Store, error) {
-	if dir, ok := strings.CutPrefix(f.Engine, fileScheme); ok {
-		if dir == "" {
-			return nil, fault.New(fault.Usage, errors.New("the engine has no directory"),
-				"write it like file:/var/lib/mpbond/fleet")
-		}
+func openFleetStore(ctx context.Context, c engine.Config, who string) (fleet.Store, error) {
+	if dir, ok := c.Directory(); ok && dir != "" {
 		if err := useOwnerRights(dir); err != nil {
 			return nil, err
 		}
-		s, err := filestore.Open(dir, slog.Default())
-		if err != nil {
-			return nil, err // avoids a nil *Store in the interface
-		}
-		return s, nil
 	}
-	return openNATS(ctx, f, who)
+	return engine.Open(ctx, c, who)
 }
 
 // fleetName returns the name of a server in its fleet.
@@ -86,7 +65,7 @@ func (r *role) openFleetMember(ctx context.Context, cfg server.Config, key *iden
 	if err != nil {
 		return nil, err
 	}
-	f := engineFlags{Engine: cfg.Fleet, Creds: cfg.Creds, CA: cfg.FleetCA}
+	f := engine.Config{Engine: cfg.Fleet, Creds: cfg.Creds, CA: cfg.FleetCA}
 	name := fleetName(cfg)
 	if m.store, err = openFleetStore(ctx, f, "mpbond server "+name); err != nil {
 		hasCache := userfile.Exists(cache) && !fault.Is(err, fault.Usage) && !fault.Is(err, fault.Config)

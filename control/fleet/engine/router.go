@@ -2,7 +2,7 @@
 
 //go:build router
 
-package main
+package engine
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // openNATS refuses: this build has no client for NATS.
-func openNATS(context.Context, engineFlags, string) (fleet.Store, error) {
+func openNATS(context.Context, Config, string) (fleet.Store, error) {
 	return nil, fault.New(fault.Unsupported, errors.New("this build for routers has no client for NATS"),
 		"run servers of a fleet, and its operator's commands, with the usual build")
 }

@@ -2,27 +2,29 @@
 
 //go:build !router
 
-package main
+package engine
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 
+	"mpbond/base/fault"
 	"mpbond/control/fleet"
 	"mpbond/control/fleet/natsstore"
-	"mpbond/internal/cli"
 )
 
 // openNATS opens an engine of NATS.
-func openNATS(ctx context.Context, f engineFlags, who string) (fleet.Store, error) {
-	for u := range strings.SplitSeq(f.Engine, ",") {
+func openNATS(ctx context.Context, c Config, who string) (fleet.Store, error) {
+	for u := range strings.SplitSeq(c.Engine, ",") {
 		scheme, _, _ := strings.Cut(strings.TrimSpace(u), "://")
 		if scheme != "nats" && scheme != "tls" {
-			return nil, cli.UsageError("%.80q is not an engine: write nats://HOST:PORT, tls://HOST:PORT or file:DIR", u)
+			return nil, fault.New(fault.Usage, fmt.Errorf("%.80q is not an engine", u),
+				"write nats://HOST:PORT, tls://HOST:PORT or file:DIR")
 		}
 	}
-	s, err := natsstore.Open(ctx, natsstore.Config{URLs: f.Engine, Creds: f.Creds, CA: f.CA, Name: who,
+	s, err := natsstore.Open(ctx, natsstore.Config{URLs: c.Engine, Creds: c.Creds, CA: c.CA, Name: who,
 		Log: slog.Default()})
 	if err != nil {
 		return nil, err // avoids a nil *Store in the interface
