@@ -16,6 +16,7 @@
 //	report.go  the report for the operator: GET /v1/permits, with the service's own key
 //	view.go    prints the report
 //	load.go    reads loads from a file or web page
+//	share.go   the service: what several services share
 //	keep.go    the client and the helper's permit
 package permit
 

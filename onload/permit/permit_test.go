@@ -78,6 +78,24 @@ type world struct {
 
 func newWorld(t *testing.T, path string) *world {
 	t.Helper()
+	w := &world{clock: newClock(), t: t, trust: newTrust(t)}
+	w.serve(path)
+	return w
+}
+
+// newSharedWorld returns a world whose service shares its permits.
+func newSharedWorld(t *testing.T, shared Shared) *world {
+	t.Helper()
+	w := &world{clock: newClock(), t: t, trust: newTrust(t)}
+	w.s = NewSharedService(Identity{keys().service, w.trust}, rules(1), []string{"north"}, shared, quiet)
+	w.s.now = w.now
+	w.listen()
+	return w
+}
+
+// newTrust returns a trust file with the phone.
+func newTrust(t *testing.T) *identity.Trust {
+	t.Helper()
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	if err != nil {
 		t.Fatal(err)
@@ -86,9 +104,7 @@ func newWorld(t *testing.T, path string) *world {
 		Key: keys().phone.Public()}); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{clock: newClock(), t: t, trust: trust}
-	w.serve(path)
-	return w
+	return trust
 }
 
 func (w *world) serve(path string) {
@@ -102,6 +118,13 @@ func (w *world) serve(path string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.listen()
+}
+
+// listen has the service answer at a new address.
+func (w *world) listen() {
+	w.t.Helper()
+	s := w.s
 	l, err := tcp.Listen(w.t.Context(), "127.0.0.1:0", tcp.Options{})
 	if err != nil {
 		w.t.Fatal(err)

@@ -22,6 +22,10 @@ type Report struct {
 	Cells       []Cell  `json:"cells"`
 	// NotKept says why a restart would lose the permits, or "".
 	NotKept string `json:"not_kept,omitempty"`
+	// Engine describes where the service shares permits and loads with others, "" if it does not, and
+	// Problems says what that lacks now.
+	Engine   string   `json:"engine,omitempty"`
+	Problems []string `json:"problems,omitempty"`
 }
 
 // Cell is one cell of a report.
@@ -42,8 +46,11 @@ type HeldPermit struct {
 	LeftSeconds float64 `json:"left_seconds"`
 }
 
-// Report returns the valid permits.
-func (s *Service) Report() Report {
+// Report returns the valid permits: of all services, if several share them.
+func (s *Service) Report(ctx context.Context) Report {
+	if s.sharing != nil {
+		s.readAllPermits(ctx)
+	}
 	names := map[string]string{}
 	for _, p := range s.trust.Peers() {
 		names[p.Key.ID().String()] = p.Name
@@ -54,6 +61,9 @@ func (s *Service) Report() Report {
 	cells, rules := s.issuer.Cells(now)
 	r := Report{Threshold: rules.Threshold, LifeSeconds: rules.Life.Seconds(),
 		MaxPermits: rules.MaxPermits, NotKept: s.problem}
+	if s.sharing != nil {
+		r.Engine, r.Problems = s.sharing.Describe(), s.sharing.listProblems()
+	}
 	for _, c := range cells {
 		one := Cell{Name: c.Name, Why: c.Reason, Permits: []HeldPermit{}}
 		if c.LoadKnown {
@@ -61,7 +71,7 @@ func (s *Service) Report() Report {
 		}
 		for _, h := range c.Permits {
 			one.Permits = append(one.Permits, HeldPermit{names[h.Device], h.Device, now.Sub(h.Since).Seconds(),
-				h.Until.Sub(now).Seconds()})
+				max(h.Until.Add(-rules.ClockTolerance).Sub(now), 0).Seconds()})
 		}
 		r.Cells = append(r.Cells, one)
 	}
@@ -81,7 +91,7 @@ func (s *Service) serveReport(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(s.Report()) // a client that is gone asks again
+	_ = json.NewEncoder(w).Encode(s.Report(r.Context())) // a client that is gone asks again
 }
 
 // FetchReport returns the report of a service. It needs the service's own key. Errors are faults.

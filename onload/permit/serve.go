@@ -36,9 +36,11 @@ type Service struct {
 
 	mu       sync.Mutex
 	issuer   *allowance.Issuer
-	journal  *store.Journal      // nil: permits are not stored
+	journal  *store.Journal      // nil: permits are not stored here
 	problem  string              // last problem of the journal, or ""
 	watchers map[string]*watcher // by device
+
+	sharing *sharing // nil: no other service has the same cells
 }
 
 // Identity is the key of the service and the helpers that it trusts.
@@ -107,10 +109,13 @@ func (s *Service) SetLoad(cell string, load float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.issuer.SetLoad(cell, load, s.now())
+	if s.sharing != nil {
+		s.sharing.noteLoad(cell, load, s.now())
+	}
 	s.revokeLoaded(cell)
 }
 
-// HeldPermits returns the valid permits.
+// HeldPermits returns the valid permits that are known here.
 func (s *Service) HeldPermits() []allowance.HeldPermit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,25 +123,38 @@ func (s *Service) HeldPermits() []allowance.HeldPermit {
 }
 
 // issuePermit answers a request of a device. It stores a permit before it returns it. With watch, w
-// signals the revocation; w is nil without a permit.
-func (s *Service) issuePermit(p identity.Peer, cell string, watch bool) (_ wireAnswer, w *watcher) {
+// signals the revocation; w is nil without a permit. An error means that a service that shares its
+// permits cannot decide now.
+func (s *Service) issuePermit(ctx context.Context, p identity.Peer, q request) (_ wireAnswer, w *watcher, err error) {
+	device := p.Key.ID().String()
+	var a allowance.Answer
+	if s.sharing != nil {
+		if a, err = s.requestShared(ctx, device, q.Cell); err != nil {
+			return wireAnswer{}, nil, err
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	a := s.issuer.RequestPermit(now, p.Key.ID().String(), cell)
-	if a.Granted && watch {
-		w = s.addWatcher(p.Key.ID().String(), a.Cell)
+	if s.sharing == nil {
+		a = s.issuer.RequestPermit(now, device, q.Cell)
+	}
+	if a.Granted && q.Watch {
+		w = s.addWatcher(device, a.Cell)
+		if s.sharing != nil {
+			s.revokeLoaded(a.Cell) // a load may have come meanwhile
+		}
 	}
 	if a.Granted && s.journal != nil {
-		err := s.journal.Append(allowance.HeldPermit{Device: p.Key.ID().String(), Cell: a.Cell,
-			Since: a.Since, Until: now.Add(a.Life)})
+		err := s.journal.Append(allowance.HeldPermit{Device: device, Cell: a.Cell, Since: a.Since,
+			Until: now.Add(a.Life)})
 		if err == nil && s.journal.NeedsRewrite() {
 			err = s.rewriteJournal()
 		}
 		s.logJournalProblem(err)
 	}
 	s.log.Info("permit", "device", p.Name, "cell", a.Cell, "granted", a.Granted, "why", a.Reason)
-	return toWireAnswer(a), w
+	return toWireAnswer(a), w, nil
 }
 
 // Serve answers helpers at l until ctx ends or l fails. It closes l and returns the cause.
@@ -184,8 +202,12 @@ func (s *Service) servePermit(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "invalid request for a permit", http.StatusBadRequest)
 		return
 	}
+	a, watched, err := s.issuePermit(r.Context(), p, q)
+	if err != nil { // it is logged; the device keeps a permit that it has until that expires
+		http.Error(w, "the permit service cannot decide now", http.StatusServiceUnavailable)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
-	a, watched := s.issuePermit(p, q.Cell, q.Watch)
 	_ = json.NewEncoder(w).Encode(a) // a client that is gone asks again
 	if watched != nil {
 		s.holdResponse(w, r, watched)
@@ -235,6 +257,10 @@ func parsePermitAnswer(status int, body []byte) (a allowance.Answer, err error) 
 	case status == http.StatusForbidden:
 		return a, fault.New(fault.UnknownDevice,
 			errors.New("the permit service does not know this device"), hintRegisterKey)
+	case status == http.StatusServiceUnavailable:
+		return a, fault.New(fault.Unreachable,
+			errors.New("the permit service cannot read the permits that it shares with other services"),
+			"ask the operator to run: mpbond-lab permit status")
 	case status != http.StatusOK:
 		return a, fault.New(fault.Protocol, fmt.Errorf("the permit service answered with status %d", status),
 			"check the address of the permit service")

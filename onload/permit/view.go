@@ -18,6 +18,14 @@ func (r Report) Print(w io.Writer, now time.Time) error {
 	if r.NotKept != "" {
 		fmt.Fprintln(w, "a restart would lose the permits:", text.Printable(r.NotKept))
 	}
+	notTrusted := " (not trusted any more)"
+	if r.Engine != "" {
+		fmt.Fprintln(w, "permits and loads are shared with other services in", text.Printable(r.Engine))
+		notTrusted = " (not trusted here)"
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintln(w, text.Printable(p))
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "CELL\tLOAD\tPERMITS\tGRANTS")
 	held := 0
@@ -43,7 +51,7 @@ func (r Report) Print(w io.Writer, now time.Time) error {
 		for _, p := range c.Permits {
 			name := text.Printable(p.Device)
 			if name == "" {
-				name = text.Printable(p.DeviceID) + " (not trusted any more)"
+				name = text.Printable(p.DeviceID) + notTrusted
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, text.Printable(c.Name),
 				formatClockTime(now.Add(-durationFromWire(p.HeldSeconds)), now),

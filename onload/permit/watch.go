@@ -43,6 +43,9 @@ func (s *Service) revokeLoaded(cell string) {
 			w.revoked <- toWireAnswer(a)
 			s.removeWatcher(w)
 			taken++
+			if s.sharing != nil {
+				s.sharing.noteRevoked(cell, w.device)
+			}
 		}
 	}
 	if taken == 0 {
