@@ -20,6 +20,8 @@ import (
 	"mpbond/base/identity"
 	"mpbond/base/text"
 	"mpbond/base/userfile"
+	"mpbond/control/fleet"
+	"mpbond/control/fleet/engine"
 	"mpbond/internal/cli"
 	"mpbond/link/tcp"
 	"mpbond/onload/allowance"
@@ -47,6 +49,8 @@ type permitOptions struct {
 	listen, threshold string
 	cells             []string
 	rules             allowance.Rules
+	engine            engine.Config // "": the service shares with no other one
+	name              string        // among the services that share
 }
 
 func permitServeCommand() *cobra.Command {
@@ -62,9 +66,15 @@ A cell's load comes from SOURCE: load:PATH or load:URL, a file or web page with 
 number like 0.42 or 42%, read every 2 s; or control messages of the cell, as for
 cellwatch capacity: a FIFO, unix:PATH or tcp:HOST:PORT. Their load is the share of
 resource blocks that are allocated. A recording is played once, in real time.
-No permit is granted if the load is unknown or older than 30 s.`,
+No permit is granted if the load is unknown or older than 30 s.
+
+With --fleet several services share permits and loads in the engine of a fleet: they
+grant together what one would, and the highest load that one of them knows counts. Give
+all the same --threshold, --life and --most. A cell without SOURCE has its load from the
+others. While the engine does not answer, nothing is granted or renewed.`,
 		Example: `  mpbond-lab permit serve --cell north=load:/run/north.load
-  mpbond-lab permit serve --cell north=unix:/run/north.cells --threshold 60% --life 2m`,
+  mpbond-lab permit serve --cell north=unix:/run/north.cells --threshold 60% --life 2m
+  mpbond-lab permit serve --cell north --fleet tls://n1.example.org --creds permits2.creds --name permits2`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return servePermits(cmd.Context(), o) },
 	}
 	cmd.Flags().StringVar(&o.listen, "listen", ":"+strconv.Itoa(permit.Port), "answer helpers at this `HOST:PORT`")
@@ -73,6 +83,13 @@ No permit is granted if the load is unknown or older than 30 s.`,
 	cmd.Flags().StringVar(&o.threshold, "threshold", "70%", "grant nothing from this load on")
 	cmd.Flags().DurationVar(&o.rules.Life, "life", 5*time.Minute, "let a permit expire after this time")
 	cmd.Flags().IntVar(&o.rules.MaxPermits, "most", 16, "grant at most that many permits of a cell at once")
+	cmd.Flags().StringVar(&o.engine.Engine, "fleet", "", "share permits and loads with other services in this `ENGINE`: "+
+		"nats://HOST:PORT or tls://…, several separated by commas, or file:DIR")
+	cmd.Flags().StringVar(&o.engine.Creds, "creds", "", "use the credentials in this `FILE` for the engine")
+	cmd.Flags().StringVar(&o.engine.CA, "fleet-ca", "",
+		"trust the authority with the certificate in this `FILE` for the engine; empty: those of the system")
+	cmd.Flags().StringVar(&o.name, "name", "", "have this `NAME` among the services that share, which no other one has; "+
+		"empty: the host name")
 	_ = cmd.MarkFlagRequired("cell")
 	return cmd
 }
@@ -86,29 +103,32 @@ func servePermits(ctx context.Context, o permitOptions) error {
 	if o.rules.Life < 10*time.Second || o.rules.Life > allowance.MaxLife || o.rules.MaxPermits < 1 {
 		return cli.UsageError("--life must be from 10s to %v, and --most at least 1", allowance.MaxLife)
 	}
-	sources := map[string]string{}
-	var names []string
-	for _, c := range o.cells {
-		name, from, ok := strings.Cut(c, "=")
-		if !ok || name == "" || from == "" || len(name) > 64 || sources[name] != "" {
-			return cli.UsageError("--cell %q is not NAME=SOURCE, or is given twice", c)
-		}
-		if err := checkLoadSource(from); err != nil {
-			return err
-		}
-		sources[name], names = from, append(names, name)
+	isShared := o.engine.Engine != ""
+	if !isShared && (o.engine.Creds != "" || o.engine.CA != "" || o.name != "") {
+		return cli.UsageError("--creds, --fleet-ca and --name need --fleet")
+	}
+	if isShared && o.rules.MaxPermits > permit.MaxSharedPermits {
+		return cli.UsageError("--most must be at most %d with --fleet", permit.MaxSharedPermits)
+	}
+	sources, names, err := parseCells(o.cells, isShared)
+	if err != nil {
+		return err
 	}
 	key, trust, err := cli.LoadIdentity()
 	if err != nil {
 		return err
 	}
-	path, err := cli.InHome("permits.jsonl")
-	if err != nil {
-		return err
-	}
-	s, err := permit.NewService(permit.Identity{Key: key, Trust: trust}, allowance.NewIssuer(o.rules, names...), path,
-		slog.Default())
-	if err != nil {
+	var s *permit.Service
+	if id := (permit.Identity{Key: key, Trust: trust}); isShared {
+		store, err := openSharedStore(ctx, o)
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		if s, err = newSharedService(ctx, o, id, names, store); err != nil {
+			return err
+		}
+	} else if s, err = newOwnService(o, id, names); err != nil {
 		return err
 	}
 	defer s.Close()
@@ -117,8 +137,13 @@ func servePermits(ctx context.Context, o permitOptions) error {
 		return cli.ExplainListenError(err, "--listen")
 	}
 	g, serving := errgroup.WithContext(ctx)
+	if isShared {
+		g.Go(func() error { s.Share(serving); return nil })
+	}
 	for name, from := range sources {
-		g.Go(func() error { return watchCellLoad(serving, s, name, from) })
+		if from != "" {
+			g.Go(func() error { return watchCellLoad(serving, s, name, from) })
+		}
 	}
 	g.Go(func() error { return pollTrustFile(serving, trust) })
 	g.Go(func() error { return s.Serve(serving, l) })
@@ -128,6 +153,39 @@ func servePermits(ctx context.Context, o permitOptions) error {
 		return err
 	}
 	return nil
+}
+
+// parseCells parses cells: NAME=SOURCE, with the sources by name, or NAME alone if services share loads.
+func parseCells(cells []string, isShared bool) (sources map[string]string, names []string, err error) {
+	sources = map[string]string{}
+	for _, c := range cells {
+		name, from, ok := strings.Cut(c, "=")
+		_, isTwice := sources[name]
+		if name == "" || ok && from == "" || !ok && !isShared || len(name) > 64 || isTwice {
+			return nil, nil, cli.UsageError("--cell %q is not NAME=SOURCE, or is given twice", c)
+		}
+		if isShared {
+			if err := fleet.CheckCell(name); err != nil {
+				return nil, nil, err
+			}
+		}
+		if ok {
+			if err := checkLoadSource(from); err != nil {
+				return nil, nil, err
+			}
+		}
+		sources[name], names = from, append(names, name)
+	}
+	return sources, names, nil
+}
+
+// newOwnService returns a service that shares nothing: it keeps its permits in a file.
+func newOwnService(o permitOptions, id permit.Identity, cells []string) (*permit.Service, error) {
+	path, err := cli.InHome("permits.jsonl")
+	if err != nil {
+		return nil, err
+	}
+	return permit.NewService(id, allowance.NewIssuer(o.rules, cells...), path, slog.Default())
 }
 
 // loadPollInterval is how often a load is read, and how soon a failed source is tried again. Tests

@@ -81,6 +81,73 @@ func TestPermitService(t *testing.T) {
 	ask("load 90 %: not permitted", cli.ExitFailure)
 }
 
+// Two services that share an engine grant together what one would. The second one has its loads from the first, and
+// goes on when that has ended.
+func TestPermitServicesShare(t *testing.T) {
+	dir := clitest.Home(t)
+	key, trust, err := cli.LoadIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, key := range map[string]*identity.Key{"phone": key, "tablet": other} {
+		p := identity.Peer{Name: name, Key: key.Public(), Roles: []identity.Role{identity.RoleHelper}}
+		if err := trust.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer func(d time.Duration) { loadPollInterval = d }(loadPollInterval)
+	loadPollInterval = 100 * time.Millisecond
+	load := filepath.Join(dir, "load")
+	clitest.ReplaceFile(t, load, "0.3")
+	engine := "file:" + t.TempDir()
+	start := func(name, cell string) (address string, stop func()) {
+		address = porttest.FreeAddress(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan int, 1)
+		go func() {
+			ended <- mpbondLabProgram().Run(ctx, []string{"permit", "serve", "--listen", address, "--cell", cell, "--life", "1m",
+				"--most", "1", "--fleet", engine, "--name", name}, io.Discard, io.Discard)
+		}()
+		return address, sync.OnceFunc(func() {
+			cancel()
+			if code := <-ended; code != cli.ExitOK {
+				t.Errorf("service %s ends with %d", name, code)
+			}
+		})
+	}
+	first, stopFirst := start("p1", "north=load:"+load)
+	defer stopFirst()
+	second, stopSecond := start("p2", "north")
+	defer stopSecond()
+	ask := func(device *identity.Key, service, want string) {
+		t.Helper()
+		waittest.UntilSuccess(t, func() error {
+			a, err := permit.Client{Key: device, Address: service, Service: key.Public()}.RequestPermit(t.Context())
+			if err == nil && !strings.Contains(formatAnswer(a), want) {
+				err = fmt.Errorf("%s: %s", service, formatAnswer(a))
+			}
+			return err
+		})
+	}
+	ask(key, first, "permitted for 1m0s")
+	ask(other, second, "1 devices already")
+	ask(key, second, "permitted for 1m0s")
+	for _, service := range []string{first, second} {
+		if code, out, errs := runProgram(t, "permit", "status", service); code != cli.ExitOK ||
+			!strings.Contains(out, "shared with other services in the directory") || !strings.Contains(out,
+			"north  30 %  1 of 1   renewals only") || !strings.Contains(out, "phone   north  ") {
+			t.Errorf("code %d, %s%s", code, out, errs)
+		}
+	}
+	stopFirst()
+	ask(key, second, "permitted for 1m0s")
+	ask(other, second, "1 devices already")
+}
+
 // A service without a readable load does not start.
 func TestPermitUsage(t *testing.T) {
 	clitest.Home(t)
@@ -88,11 +155,15 @@ func TestPermitUsage(t *testing.T) {
 		{"serve", "cell"}, {"serve --cell north", "NAME=SOURCE"}, {"serve --cell a=load:x --cell a=load:y", "twice"},
 		{"serve --cell a=load:x --threshold 130%", "70%"}, {"serve --cell a=load:x --life 1s", "10s"},
 		{"serve --cell a=load:x --most 0", "at least 1"},
+		{"serve --cell a=load:x --name p1", "--fleet"}, {"serve --cell a=load:x --most 201 --fleet file:x", "200"},
+		{"serve --cell a.b=load:x --fleet file:x", "cannot be shared"}, {"serve --cell a= --fleet file:x", "NAME=SOURCE"},
+		{"serve --cell a --cell a --fleet file:x", "twice"}, {"serve --cell a --fleet http://x", "not an engine"},
+		{"serve --cell a --fleet file:", "directory"}, {"serve --cell a --fleet file:DIR --name a/b", "name"},
 		{"serve --cell a=load:x --listen nowhere", "--listen"}, {"ask 127.0.0.1:1", "key"},
 		{"ask 127.0.0.1:1 --key mpb1", "characters"},
 	} {
-		if code, out, errs := runProgram(t,
-			append([]string{"permit"}, strings.Fields(c.args)...)...); code != cli.ExitUsage ||
+		args := strings.ReplaceAll(c.args, "file:DIR", "file:"+t.TempDir())
+		if code, out, errs := runProgram(t, append([]string{"permit"}, strings.Fields(args)...)...); code != cli.ExitUsage ||
 			!strings.Contains(errs, c.text) {
 			t.Errorf("%s: code %d, %s%s", c.args, code, out, errs)
 		}
