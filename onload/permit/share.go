@@ -79,8 +79,9 @@ func NewSharedService(id Identity, rules allowance.Rules, cells []string, shared
 	rules.MaxPermits = min(rules.MaxPermits, MaxSharedPermits)
 	return &Service{key: id.Key, trust: id.Trust, log: log, now: time.Now,
 		issuer: allowance.NewIssuer(rules, cells...), watchers: map[string]*watcher{},
-		sharing: &sharing{Shared: shared, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-			revision: map[string]uint64{}, loads: map[string]sharedLoad{}, revoked: map[string]map[string]bool{}, problems: map[string]string{}}}
+		sharing: &sharing{Shared: shared, turn: make(chan struct{}, 1), revision: map[string]uint64{},
+			wake: make(chan struct{}, 1), loads: map[string]sharedLoad{}, revoked: map[string]map[string]bool{},
+			problems: map[string]string{}}}
 }
 
 // Share writes the loads that this service knows, and reads those of others, until ctx ends.
