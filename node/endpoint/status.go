@@ -181,7 +181,11 @@ func (e *Endpoint) StalledFor() time.Duration {
 	if len(list) == 0 {
 		return 0
 	}
-	return slices.MinFunc(list, func(a, b bond.SubflowInfo) int { return cmp.Compare(a.StalledFor, b.StalledFor) }).StalledFor
+	least := list[0].StalledFor
+	for _, p := range list {
+		least = min(least, p.StalledFor)
+	}
+	return least
 }
 
 // Status is the state of a bond at one moment. It shares no memory with the endpoint.
