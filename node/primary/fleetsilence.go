@@ -62,8 +62,8 @@ func (g *fleetGuide) runSilenceWatch(ctx context.Context) {
 	}
 }
 
-// leaveSilent goes to another server if this one is silent. Open streams stay, in case that it comes back. Those that it
-// has not connected yet are reset, so that their apps try again.
+// leaveSilent goes to another server if this one is silent. Open streams stay, in case that it comes back. Those that
+// it has not connected yet are reset, so that their apps try again.
 func (g *fleetGuide) leaveSilent(ctx context.Context, s *session) {
 	now, _ := g.server.currentServer()
 	next, ok := g.findOtherIfSilent(ctx, now)
