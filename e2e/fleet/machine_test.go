@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -143,6 +144,24 @@ func (m *machine) startUnit(name string) {
 		"--inh-caps=-all", user)
 	m.units[name] = m.StartCommand(m.node, m.command(fmt.Sprintf("umask %s; cd /; exec env %s %s %s", u["UMask"],
 		u["Environment"], withoutRights, u["ExecStart"])))
+}
+
+// restartFailed starts a service again that has failed, if its unit says so: a server may be started before the engine
+// has read its user.
+func (m *machine) restartFailed(name string) {
+	m.Helper()
+	p := m.units[name]
+	select {
+	case <-p.Done:
+	default:
+		return
+	}
+	u := m.readUnit(name)
+	if u["Restart"] != "on-failure" || strconv.Itoa(p.Cmd.ProcessState.ExitCode()) == u["RestartPreventExitStatus"] {
+		m.Fatalf("%s has ended: %v\n%s", name, p.Err, &p.Log)
+	}
+	m.All = slices.DeleteFunc(m.All, func(other *rig.Process) bool { return other == p })
+	m.startUnit(name)
 }
 
 // systemctl does what systemctl does with a unit.

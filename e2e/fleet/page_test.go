@@ -96,7 +96,15 @@ func (p *page) runLine(m *machine, line string) {
 		}
 		m.systemctl(strings.Fields(args)...)
 		if args == "enable --now mpbond-server" {
-			p.key = awaitKey(p, m.units["mpbond-server"])
+			rig.Eventually(p, func() error {
+				m.restartFailed("mpbond-server")
+				found := loggedKey.FindStringSubmatch(m.units["mpbond-server"].Log.String())
+				if found == nil {
+					return errors.New("the server has logged no key")
+				}
+				p.key = found[1]
+				return nil
+			})
 		}
 		return
 	}
