@@ -27,8 +27,6 @@ const (
 	beatInterval = 3 * time.Second
 	// silenceLimit is how long a server's own beats may fail to return before the engine counts as lost.
 	silenceLimit = 10 * time.Second
-	// usageInterval is how often the bytes of devices are reported.
-	usageInterval = time.Second
 	// retryInterval is the wait after a watch has failed.
 	retryInterval = time.Second
 	// maxEvents bounds the events that wait for the engine.
