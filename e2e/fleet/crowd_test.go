@@ -97,7 +97,11 @@ func (c *crowd) start(names []string) {
 		return err
 	})
 	for _, name := range names {
-		at := porttest.FreeAddress(c)
+		_, port, err := net.SplitHostPort(porttest.FreeAddress(c))
+		if err != nil {
+			c.Fatal(err)
+		}
+		at := net.JoinHostPort(serverHost(), port)
 		var key struct{ Key string }
 		if err := c.JSON(&key, name, "keygen", "--json"); err != nil {
 			c.Fatal(err)

@@ -33,22 +33,37 @@ var (
 // maxAtOneAddress is the number of devices that a server accepts in time from one address, which it bounds.
 const maxAtOneAddress = 150
 
+// manyHost is the address of the servers where each connection to it has an address of its own. Bytes over loopback
+// addresses would not be counted.
+const manyHost = "10.77.0.1"
+
+// manyVariable is in the environment there.
+const manyVariable = "MPBOND_TEST_ADDRESSES"
+
+// serverHost returns the address of the servers.
+func serverHost() string {
+	if os.Getenv(manyVariable) != "" {
+		return manyHost
+	}
+	return "127.0.0.1"
+}
+
 // runFromManyAddresses reports whether each connection of this process has an address of its own. If not, it runs
 // this test again in a process of which that is true.
 func runFromManyAddresses(t *testing.T) bool {
-	const variable = "MPBOND_TEST_ADDRESSES"
-	if os.Getenv(variable) != "" {
+	if os.Getenv(manyVariable) != "" {
 		return true
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: so many devices need an address each")
 	}
 	var rules strings.Builder
-	rules.WriteString("ip link set lo up && nft -f - <<END\n" +
+	rules.WriteString("ip link set lo up && ip addr add " + manyHost + " dev lo && " +
+		"ip route add local 10.78.0.0/16 dev lo && nft -f - <<END\n" +
 		"table ip test { chain out { type nat hook postrouting priority 100; policy accept;\n" +
-		"ip daddr 127.0.0.1 tcp dport 1024-65535 snat to numgen inc mod 1000 map { ")
+		"ip daddr " + manyHost + " snat to numgen inc mod 1000 map { ")
 	for i := range 1000 {
-		fmt.Fprintf(&rules, "%d : 127.1.%d.%d, ", i, i/250, i%250+1)
+		fmt.Fprintf(&rules, "%d : 10.78.%d.%d, ", i, i/250, i%250+1)
 	}
 	rules.WriteString("} ; }; }\nEND\nexec \"$0\" \"$@\"")
 	argv := []string{"-n", "sh", "-c", rules.String(), os.Args[0], "-test.run", "^" + t.Name() + "$"}
@@ -58,7 +73,7 @@ func runFromManyAddresses(t *testing.T) bool {
 		}
 	}
 	cmd := exec.Command("unshare", argv...)
-	cmd.Env = append(os.Environ(), variable+"=1")
+	cmd.Env = append(os.Environ(), manyVariable+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // sh and unshare become the test
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
