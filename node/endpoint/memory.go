@@ -32,8 +32,10 @@ const (
 	// minTrim is the least that makes Trim free memory.
 	minTrim      = 16 * unit.MB
 	trimInterval = 5 * time.Second
-	// subflowCost is the memory of a subflow: buffers of TLS, of the reader and of a segment.
-	subflowCost = 256 * unit.KB
+	// subflowCost is the memory of an idle subflow with its bond, and some of the buffers that it shares with others
+	// while bytes pass: 64 KB to read and 128 KB to write. If all subflows are busy at once, they take some of the
+	// other half of the limit.
+	subflowCost = 128 * unit.KB
 )
 
 // NewMemory returns a budget of n bytes; 0 is half of the Go runtime's memory limit.
