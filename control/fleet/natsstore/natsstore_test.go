@@ -21,7 +21,7 @@ import (
 	"mpbond/control/fleet/storetest"
 )
 
-func open(t *testing.T, c *natstest.Cluster, cfg Config) *Store {
+func open(t testing.TB, c *natstest.Cluster, cfg Config) *Store {
 	t.Helper()
 	cfg.URLs, cfg.CA, cfg.Log = c.URLs(), c.CAFile, slog.New(slog.DiscardHandler)
 	var s *Store
