@@ -20,8 +20,8 @@ ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 SOAK ?= 1h
 BASE ?= HEAD
-.PHONY: help demo fleet test quick lint check fuzz kill again flows sleep soak gigabyte homes hostile vm bench exp \
-	build product install deb cross long reference picture screenshots deps clean
+.PHONY: help demo fleet test quick lint check fuzz kill again flows sleep soak gigabyte homes hostile limits vm bench \
+	exp build product install deb cross long reference picture screenshots deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,12 @@ homes: ## compare videos with phones and by the home line alone in 100 random ca
 
 hostile: ## send 10,000,000 frames of hostile peers to bonds: 10 min
 	@go test -count=1 -v -timeout 2h -run '^TestHostile$$' ./core/bond -frames 10000000
+
+limits: ## measure what devices cost a server of a fleet and its engine, and its end under 500 of them: 5 min
+	@[ -e bin/nats-server ] || .ci/deps nats
+	@go test -count=1 -v -timeout 20m ./e2e/fleet -run '^TestLimits$$' -limits 1500 -limits.streams 10 -limits.time 20s
+	@go test -count=1 -v -timeout 20m ./e2e/fleet -run '^TestCrowd$$' -crowd 500
+	@go test -run '^$$' -bench 'ApplyDevice|Put' ./control/fleet ./control/fleet/natsstore
 
 vm: build ## test pipes over Bluetooth in virtual machines: 1 min; downloads 300 MB the first time
 	@.ci/deps vm
