@@ -271,7 +271,7 @@ func hasSubflow(d *crowdDevice) bool {
 	return slices.ContainsFunc(d.primary.Status(false).Subflows, func(s api.Subflow) bool { return s.State == api.Up })
 }
 
-// drainOne drains a server, waits until its devices use others, and checks that no stream was cut.
+// drainOne drains a server, waits until its devices, which are in use, use others, and checks that no stream was cut.
 func (c *crowd) drainOne(ctx context.Context) {
 	const name = "eu1"
 	began := time.Now()
@@ -285,6 +285,12 @@ func (c *crowd) drainOne(ctx context.Context) {
 			}
 		}
 		moved = max(moved, left)
+		c.eachDevice(func(d *crowdDevice) error {
+			for _, s := range d.streams {
+				_ = echoes(s) // the streams that were cut are counted below
+			}
+			return nil
+		})
 		if left > 0 {
 			return fmt.Errorf("%d devices still use %s", left, name)
 		}

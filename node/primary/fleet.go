@@ -47,9 +47,9 @@ const (
 	drainTime = time.Hour
 	// moveTime bounds how long streams stay at a server that works, when a nearer one is used.
 	moveTime = 24 * time.Hour
-	// idleBytes are what a question may have carried itself; quietBytes bounds what a bond carries in a second
-	// while servers are measured beside it, so that its own queue is not measured.
-	idleBytes, quietBytes = unit.KB, 16 * unit.KB
+	// idleBytes bounds what a bond carries after a question by the question itself; quietBytes what it carries in
+	// a second while servers are measured beside it, so that its own queue is not measured.
+	idleBytes, quietBytes = 256, 16 * unit.KB
 )
 
 // fleetGuide chooses the server of the bond among those of a fleet. It changes the choice when the server fails
@@ -402,7 +402,7 @@ func (g *fleetGuide) runQuestions(ctx context.Context) {
 		isQuiet := carried > 0 && carried-before < uint64(quietBytes)
 		g.mu.Lock()
 		// an idle connection is no reason to wake a radio
-		isDue := g.asked.IsZero() || time.Since(g.asked) >= offerInterval && carried > askedAt+uint64(idleBytes)
+		isDue := g.asked.IsZero() || time.Since(g.asked) >= offerInterval && carried > askedAt+idleBytes
 		if isDue = isDue && s.endpoint.NoSubflowFor() == 0; isDue {
 			g.asked = time.Now()
 		}
