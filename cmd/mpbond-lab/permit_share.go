@@ -25,7 +25,9 @@ func (o permitOptions) sharedName() string {
 // openSharedStore opens the engine that services share. One that does not answer is tried again later.
 func openSharedStore(ctx context.Context, o permitOptions) (fleet.Store, error) {
 	open := func(ctx context.Context) (fleet.Store, error) {
-		return engine.Open(ctx, o.engine, "mpbond-lab permit serve "+o.sharedName())
+		c := o.engine
+		c.User = o.sharedName()
+		return engine.Open(ctx, c, "mpbond-lab permit serve "+c.User)
 	}
 	store, err := open(ctx)
 	if fault.Is(err, fault.Unreachable) {

@@ -65,8 +65,8 @@ func (r *role) openFleetMember(ctx context.Context, cfg server.Config, key *iden
 	if err != nil {
 		return nil, err
 	}
-	f := engine.Config{Engine: cfg.Fleet, Creds: cfg.Creds, CA: cfg.FleetCA}
 	name := fleetName(cfg)
+	f := engine.Config{Engine: cfg.Fleet, Creds: cfg.Creds, CA: cfg.FleetCA, User: name}
 	if m.store, err = openFleetStore(ctx, f, "mpbond server "+name); err != nil {
 		hasCache := userfile.Exists(cache) && !fault.Is(err, fault.Usage) && !fault.Is(err, fault.Config)
 		if !fault.Is(err, fault.Unreachable) && !hasCache {

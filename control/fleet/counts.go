@@ -267,6 +267,7 @@ func (m *Member) runUsage(ctx context.Context) {
 	}
 	exceeded := map[string]bool{}
 	for isLast := false; ; isLast = ctx.Err() != nil {
+		began := time.Now()
 		list := m.cfg.Usage()
 		m.counts.add(list)
 		writing, cancel := context.WithTimeout(context.WithoutCancel(ctx), engineTimeout)
@@ -278,12 +279,13 @@ func (m *Member) runUsage(ctx context.Context) {
 		if isLast {
 			return
 		}
-		waitFor(ctx, usageInterval(len(list)))
+		waitFor(ctx, usageInterval(len(list))-time.Since(began))
 	}
 }
 
-// usageInterval returns how long a server waits after it has reported the bytes of so many devices. Each is a write for
-// the engine: with many the server takes more time, but never so much that counts are 5 s late.
+// usageInterval returns how long after one report of bytes, of so many devices, the next one begins. Each device is a
+// write for the engine: with many the server takes more time. Counts are less than 5 s late if the engine takes a report
+// within a second.
 func usageInterval(devices int) time.Duration {
 	return min(max(time.Second, time.Duration(devices)*10*time.Millisecond), 4*time.Second)
 }
@@ -291,21 +293,32 @@ func usageInterval(devices int) time.Duration {
 // checkQuotas notices devices that have used up their quota, or have one again.
 func (m *Member) checkQuotas(ctx context.Context, list []DeviceUsage, exceeded map[string]bool) {
 	_, servers, _ := m.directory.currentList() // without one, this server's own counts decide
+	var mu sync.Mutex                          // guards exceeded
+	var g errgroup.Group
+	g.SetLimit(usageWriters)
 	for _, u := range list {
 		d, ok := m.directory.byID(u.Device)
 		if !ok || d.Quota == 0 {
 			continue
 		}
-		if err := m.counts.readOthers(ctx, u.Device, servers.Servers); err != nil {
-			continue // the last answer counts
-		}
-		if isExceeded := m.counts.monthOf(d.Key.ID()) >= d.Quota; isExceeded != exceeded[u.Device] {
+		g.Go(func() error {
+			if m.counts.readOthers(ctx, u.Device, servers.Servers) != nil {
+				return nil // the last answer counts
+			}
+			isExceeded := m.counts.monthOf(d.Key.ID()) >= d.Quota
+			mu.Lock()
+			changed := isExceeded != exceeded[u.Device]
 			exceeded[u.Device] = isExceeded
-			if isExceeded {
+			mu.Unlock()
+			if changed && isExceeded {
 				m.log.Info("a device has used up its quota of this month", "device", d.Name, "quota", d.Quota)
 				m.report(Event{Kind: "quota", Device: u.Device, Name: d.Name})
 			}
-			m.notify()
-		}
+			if changed {
+				m.notify()
+			}
+			return nil
+		})
 	}
+	_ = g.Wait()
 }

@@ -21,6 +21,8 @@ type Config struct {
 	// Creds and CA are those of natsstore.Config.
 	Creds string `toml:"creds"`
 	CA    string `toml:"fleet_ca"`
+	// User is that of natsstore.Config.
+	User string `toml:"-"`
 }
 
 // FileScheme is the prefix of an engine that is a directory.

@@ -24,7 +24,7 @@ func openNATS(ctx context.Context, c Config, who string) (fleet.Store, error) {
 				"write nats://HOST:PORT, tls://HOST:PORT or file:DIR")
 		}
 	}
-	s, err := natsstore.Open(ctx, natsstore.Config{URLs: c.Engine, Creds: c.Creds, CA: c.CA, Name: who,
+	s, err := natsstore.Open(ctx, natsstore.Config{URLs: c.Engine, Creds: c.Creds, CA: c.CA, Name: who, User: c.User,
 		Log: slog.Default()})
 	if err != nil {
 		return nil, err // avoids a nil *Store in the interface

@@ -54,6 +54,9 @@ type Config struct {
 	CA string
 	// Name is the name of this client, for the engine's operator.
 	Name string
+	// User is the server or permit service whose credentials these are; "": the fleet's operator. Answers to a user
+	// go to a subject of its own, so that no other one may read them.
+	User string
 	Log  *slog.Logger
 	// inOrder tries the nodes in their order; in tests.
 	inOrder bool
@@ -96,6 +99,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 				s.denied.Store(&denial{time.Now(), err})
 			}
 		}))
+	if cfg.User != "" {
+		opts = append(opts, nats.CustomInboxPrefix("_INBOX_"+cfg.User))
+	}
 	if cfg.inOrder {
 		opts = append(opts, nats.DontRandomize())
 	}
@@ -367,7 +373,8 @@ func (s *Store) Update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uin
 	revision, err := s.update(ctx, kv, b, r)
 	var api *jetstream.APIError
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) ||
-		errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+		errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+			api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return 0, fleet.ErrConflict
 	}
 	return revision, s.explainWrite(err)

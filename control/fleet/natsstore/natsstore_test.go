@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"mpbond/base/fault"
 	"mpbond/base/natstest"
 	"mpbond/base/porttest"
@@ -231,6 +233,7 @@ func TestPermissions(t *testing.T) {
 	if err := server.AddEvent(ctx, fleet.Event{Kind: "paired"}); err != nil {
 		t.Error(err)
 	}
+	expectDeaf(t, server, op)
 	expectDenied(t, server, op, map[string]fleet.Bucket{"eu2": fleet.Servers, "beat.eu2": fleet.Devices,
 		"list": fleet.Orders, "drain.eu2": fleet.Orders, "K7QF.eu2": fleet.UsageCounts, "north": fleet.Permits,
 		"north.eu1": fleet.Loads})
@@ -263,12 +266,43 @@ func startWithUsers(t *testing.T) func(user string) *Store {
 	host := strings.TrimPrefix(c.URLs(), "nats://")
 	return func(user string) *Store {
 		t.Helper()
-		s, err := Open(t.Context(), Config{URLs: "nats://" + user + ":x@" + host, Log: slog.New(slog.DiscardHandler)})
+		cfg := Config{URLs: "nats://" + user + ":x@" + host, Log: slog.New(slog.DiscardHandler)}
+		if user != "op" {
+			cfg.User = user
+		}
+		s, err := Open(t.Context(), cfg)
 		if err != nil {
 			t.Fatalf("%s: %v", user, err)
 		}
 		t.Cleanup(s.Close)
 		return s
+	}
+}
+
+// expectDeaf checks that a user reads no answers to others.
+func expectDeaf(t *testing.T, user, op *Store) {
+	t.Helper()
+	heard := make(chan *nats.Msg, 10)
+	for _, subject := range []string{"_INBOX.>", ">", "_INBOX_eu2.>"} {
+		sub, err := user.conn.ChanSubscribe(subject, heard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = sub.Unsubscribe() }()
+	}
+	if err := user.conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := op.Get(t.Context(), fleet.Devices, "mpb1y"); err != fleet.ErrNoRecord {
+		t.Fatal(err)
+	}
+	if err := user.conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case m := <-heard:
+		t.Errorf("it reads what others are answered: %s", m.Subject)
+	default:
 	}
 }
 
@@ -307,6 +341,7 @@ func TestPermitPermissions(t *testing.T) {
 			t.Fatal(done, err)
 		}
 	}
+	expectDeaf(t, service, op)
 	if err := cells.WriteLoad(t.Context(), "north", []byte("1")); err != nil {
 		t.Error(err)
 	}

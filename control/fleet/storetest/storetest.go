@@ -110,18 +110,24 @@ func testRevisions(t *testing.T, a, b fleet.Store) {
 func testOneWinner(t *testing.T, a, b fleet.Store) {
 	for round := range 20 {
 		key := fmt.Sprintf("code-%d", round)
-		revision := race(t, a, b, func(s fleet.Store, i int) error {
+		race(t, a, b, func(s fleet.Store, i int) error {
 			_, err := s.Create(t.Context(), fleet.Codes, key, fmt.Appendf(nil, "%d", i), time.Hour)
 			return err
 		})
-		_ = revision
 		r := must(a.Get(t.Context(), fleet.Codes, key))(t)
+		race(t, a, b, func(s fleet.Store, i int) error { // as two devices use one code
+			used := r
+			used.Value, used.Life = fmt.Appendf(nil, "used by %d", i), time.Hour
+			_, err := s.Update(t.Context(), fleet.Codes, used)
+			return err
+		})
+		r = must(a.Get(t.Context(), fleet.Codes, key))(t)
 		race(t, a, b, func(s fleet.Store, _ int) error { return s.Delete(t.Context(), fleet.Codes, key, r.Revision) })
 	}
 }
 
 // race calls f ten times concurrently, and fails unless exactly one call succeeds.
-func race(t *testing.T, a, b fleet.Store, f func(s fleet.Store, i int) error) int {
+func race(t *testing.T, a, b fleet.Store, f func(s fleet.Store, i int) error) {
 	t.Helper()
 	var g sync.WaitGroup
 	var won atomic.Int64
@@ -144,7 +150,6 @@ func race(t *testing.T, a, b fleet.Store, f func(s fleet.Store, i int) error) in
 	if won.Load() != 1 {
 		t.Errorf("%d calls succeeded", won.Load())
 	}
-	return int(won.Load())
 }
 
 // testNoLostUpdate checks that concurrent users who read, change and update lose no change.
