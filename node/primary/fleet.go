@@ -399,6 +399,9 @@ func (g *fleetGuide) runQuestions(ctx context.Context) {
 		}
 		s := g.bond.currentSession()
 		carried := carriedBytes(s)
+		if carried < before { // subflows have ended, or it is another session: their bytes count from now on
+			askedAt, before = min(askedAt, carried), carried
+		}
 		isQuiet := carried > 0 && carried-before < uint64(quietBytes)
 		g.mu.Lock()
 		// an idle connection is no reason to wake a radio
@@ -423,7 +426,7 @@ func (g *fleetGuide) runQuestions(ctx context.Context) {
 }
 
 // carriedBytes returns how many bytes the present subflows of a session have carried, 0 without streams. A subflow
-// that ends, or another session, makes it less: then the next question is late, at most until as much was carried.
+// that ends, or another session, makes it less.
 func carriedBytes(s *session) (sum uint64) {
 	if s.endpoint.Streams() == 0 {
 		return 0

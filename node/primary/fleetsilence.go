@@ -22,8 +22,9 @@ const (
 	silenceCheck, silenceRecheck = 250 * time.Millisecond, 2 * time.Second
 	// silentFor is how long all subflows must have stalled.
 	silentFor = 250 * time.Millisecond
-	// silenceGrace is how much later than another server this one may answer.
-	silenceGrace = 500 * time.Millisecond
+	// silenceGrace is how much later than another server this one may answer, or as much as that one took.
+	// greetLimit bounds both.
+	silenceGrace, greetLimit = 500 * time.Millisecond, 5 * time.Second
 )
 
 // greetServer returns a function that returns nil once a server has completed a handshake with this device. The kernel
@@ -81,19 +82,23 @@ func (g *fleetGuide) leaveSilent(ctx context.Context, s *session) {
 	g.demand.retryRefused()
 }
 
-// findOtherIfSilent returns another server if it answers a handshake, and this one does not.
+// findOtherIfSilent returns another server if it completes a handshake, and this one does not, also not a while later.
 func (g *fleetGuide) findOtherIfSilent(ctx context.Context, now identity.Peer) (next identity.Peer, ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout+silenceGrace)
+	ctx, cancel := context.WithTimeout(ctx, greetLimit)
 	defer cancel()
 	answered := make(chan error, 1)
 	go func() { answered <- g.greet(ctx, now) }()
 	if next, ok = g.choose(ctx, now.Key, ""); !ok {
 		return next, false // it may be this device that has no link
 	}
+	began := time.Now()
+	if g.greet(ctx, next) != nil {
+		return next, false
+	}
 	select {
 	case err := <-answered:
 		return next, err != nil
-	case <-time.After(silenceGrace):
-		return next, true
+	case <-time.After(max(silenceGrace, time.Since(began))):
+		return next, ctx.Err() == nil
 	}
 }

@@ -19,16 +19,19 @@ func TestSilentServer(t *testing.T) {
 		greets  time.Duration // this server's handshake
 		fails   error
 		servers fakeServers // the others
+		hangs   bool        // they complete no handshake of TLS
 		isLeft  bool
 	}{
-		"silent":             {never, nil, fakeServers{addrOf("b"): 20 * time.Millisecond}, true},
-		"it fails":           {time.Millisecond, errors.New("reset"), fakeServers{addrOf("b"): 20 * time.Millisecond}, true},
-		"it is there":        {30 * time.Millisecond, nil, fakeServers{addrOf("b"): 20 * time.Millisecond}, false},
-		"it is far away":     {400 * time.Millisecond, nil, fakeServers{addrOf("b"): 20 * time.Millisecond}, false},
-		"all are slow":       {900 * time.Millisecond, nil, fakeServers{addrOf("b"): 700 * time.Millisecond}, false},
-		"nobody answers":     {never, nil, fakeServers{}, false},
-		"there is one":       {never, nil, nil, false},
-		"others are as lost": {never, nil, fakeServers{addrOf("b"): never}, false},
+		"silent":             {never, nil, fakeServers{addrOf("b"): 20 * time.Millisecond}, false, true},
+		"it fails":           {time.Millisecond, errors.New("reset"), fakeServers{addrOf("b"): 20 * time.Millisecond}, false, true},
+		"it is there":        {30 * time.Millisecond, nil, fakeServers{addrOf("b"): 20 * time.Millisecond}, false, false},
+		"it is far away":     {400 * time.Millisecond, nil, fakeServers{addrOf("b"): 20 * time.Millisecond}, false, false},
+		"all are slow":       {900 * time.Millisecond, nil, fakeServers{addrOf("b"): 700 * time.Millisecond}, false, false},
+		"another one hangs":  {never, nil, fakeServers{addrOf("b"): 20 * time.Millisecond}, true, false},
+		"all are far away":   {1900 * time.Millisecond, nil, fakeServers{addrOf("b"): 600 * time.Millisecond}, false, false},
+		"nobody answers":     {never, nil, fakeServers{}, false, false},
+		"there is one":       {never, nil, nil, false, false},
+		"others are as lost": {never, nil, fakeServers{addrOf("b"): never}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -38,21 +41,28 @@ func TestSilentServer(t *testing.T) {
 					names = names[:1]
 				}
 				g := newTestGuide(t, b, c.servers, names...)
-				g.greet = func(ctx context.Context, _ identity.Peer) error {
+				now, _ := g.server.currentServer()
+				g.greet = func(ctx context.Context, p identity.Peer) error {
+					took, err := c.greets, c.fails
+					if p.Key != now.Key { // two round trips
+						took, err = 2*c.servers[p.Addresses[0]], nil
+						if c.hangs {
+							took = never
+						}
+					}
 					select {
 					case <-ctx.Done():
 						return ctx.Err()
-					case <-time.After(c.greets):
-						return c.fails
+					case <-time.After(took):
+						return err
 					}
 				}
-				now, _ := g.server.currentServer()
 				began := time.Now()
 				next, isLeft := g.findOtherIfSilent(t.Context(), now)
 				if isLeft != c.isLeft || isLeft && next.Name != "b" {
 					t.Errorf("left: %v, for %q", isLeft, next.Name)
 				}
-				if took := time.Since(began); took > handshakeTimeout+silenceGrace {
+				if took := time.Since(began); took > greetLimit {
 					t.Errorf("it took %v", took)
 				}
 				gone, cancel := context.WithCancel(t.Context())

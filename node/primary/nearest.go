@@ -102,7 +102,7 @@ func (t serverTimes) timesOfRegions(list []candidate, now time.Time) map[string]
 // list is in random order and is overwritten.
 func (t serverTimes) sortByNearness(list []candidate, regions map[string]time.Duration, n int,
 	now time.Time) []candidate {
-	var known, fresh, rest, failed []candidate
+	var known, newRegions, rest, failed []candidate
 	seen := map[string]bool{}
 	for _, c := range list {
 		took, isMeasured := t.timeOf(c.peer.Key, now)
@@ -119,7 +119,7 @@ func (t serverTimes) sortByNearness(list []candidate, regions map[string]time.Du
 			known = append(known, c)
 		case !seen[c.region]:
 			seen[c.region], c.isNewRegion = true, true
-			fresh = append(fresh, c)
+			newRegions = append(newRegions, c)
 		default:
 			rest = append(rest, c)
 		}
@@ -128,15 +128,15 @@ func (t serverTimes) sortByNearness(list []candidate, regions map[string]time.Du
 		return cmp.Or(cmp.Compare(a.score, b.score), compareBool(b.isMeasured, a.isMeasured))
 	})
 	isNew := func(c candidate) bool { return !c.isMeasured }
-	if i := slices.IndexFunc(known, isNew); len(fresh) == 0 && i >= n && n > 1 {
+	if i := slices.IndexFunc(known, isNew); len(newRegions) == 0 && i >= n && n > 1 {
 		known = slices.Insert(slices.Delete(slices.Clone(known), i, i+1), n-1, known[i])
 	}
 	best := min(len(known), 1, n) // of those that are known, before new regions
-	if len(fresh) == 0 {
+	if len(newRegions) == 0 {
 		best = len(known)
 	}
-	more := min(len(fresh), n-min(best, n)) // new regions before the others
-	return slices.Concat(known[:best], fresh[:more], known[best:], fresh[more:], rest, failed)
+	more := min(len(newRegions), n-min(best, n)) // new regions before the others
+	return slices.Concat(known[:best], newRegions[:more], known[best:], newRegions[more:], rest, failed)
 }
 
 func compareBool(a, b bool) int {
