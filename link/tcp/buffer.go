@@ -13,13 +13,15 @@ import (
 const (
 	readBuffer = 64 << 10  // four TLS records per system call
 	corkLimit  = 128 << 10 // a corked connection writes by itself beyond this
+	corkBuffer = corkLimit + 20<<10
 )
 
 // readBuffers holds buffers that no connection uses now.
 var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
-// corkBuffers holds buffers of corked connections, as *bytes.Buffer, that are empty.
-var corkBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+// corkBuffers holds buffers of corked connections, as *bytes.Buffer, that are empty. They have room for a record of TLS
+// beyond the limit.
+var corkBuffers = sync.Pool{New: func() any { return bytes.NewBuffer(make([]byte, 0, corkBuffer)) }}
 
 // receiveBuffer reads a connection through a large buffer, which it has only while bytes are in it: a server may have
 // very many connections that are idle. Not safe for concurrent use.

@@ -362,8 +362,10 @@ func (c *Conn) writeCorkedData() error {
 		return nil
 	}
 	_, err := c.writeToSocket(c.buf.Bytes())
-	c.buf.Reset()
-	corkBuffers.Put(c.buf)
+	if c.buf.Cap() == corkBuffer {
+		c.buf.Reset()
+		corkBuffers.Put(c.buf)
+	}
 	c.buf = nil
 	return err
 }

@@ -32,9 +32,8 @@ const (
 	// minTrim is the least that makes Trim free memory.
 	minTrim      = 16 * unit.MB
 	trimInterval = 5 * time.Second
-	// subflowCost is the memory of an idle subflow with its bond, and some of the buffers that it shares with others
-	// while bytes pass: 64 KB to read and 128 KB to write. If all subflows are busy at once, they take some of the
-	// other half of the limit.
+	// subflowCost is the memory of an idle subflow with its bond. While bytes pass it takes up to 64 KB to read and
+	// 148 KB to write, for moments: that comes from the other half of the limit.
 	subflowCost = 128 * unit.KB
 )
 
