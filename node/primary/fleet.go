@@ -518,7 +518,7 @@ func (g *fleetGuide) moveNearer(ctx context.Context, s *session) {
 		return
 	}
 	next := nearer[g.random(len(nearer))].peer
-	g.log.Info("another server is nearer: new connections use it", "from", now.Name, "to", next.Name)
+	g.log.Info("another server answers sooner: new connections use it", "from", now.Name, "to", next.Name)
 	g.server.setServer(next)
 	g.bond.drainSession(s, moveTime)
 	g.askSoon()
