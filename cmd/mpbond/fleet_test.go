@@ -85,7 +85,7 @@ func newFleetWorld(t *testing.T) *fleetWorld {
 			t.Error(err)
 		}
 	})
-	waittest.Until(t, "the server runs", func() bool { return w.member.Status().Age >= 0 })
+	waittest.Until(t, "the server runs", func() bool { return len(w.member.Status().Running) == 1 })
 	w.fails(cli.ExitUsage, "--key "+key.Public().String()+" --addr eu1.example.org:7600 --region eu", "fleet", "add",
 		"eu1")
 	w.must("fleet", "add", "eu1", "--key", key.Public().String(), "--addr", "eu1.example.org:7600", "--region", "eu")

@@ -394,11 +394,13 @@ func (m *Member) runBeats(ctx context.Context) {
 	t := time.NewTicker(confirmInterval)
 	defer t.Stop()
 	var last ServerState
+	wasServing := false
 	for {
+		isServing := !m.IsStale()
 		if st := m.State(); st.At.Sub(last.At) >= beatInterval || st.Applied != last.Applied ||
-			st.Draining != last.Draining {
-			m.beat(ctx, st)
-			last = st
+			st.Draining != last.Draining || isServing != wasServing {
+			m.beat(ctx, st, isServing)
+			last, wasServing = st, isServing
 		}
 		select {
 		case <-ctx.Done():
@@ -408,14 +410,18 @@ func (m *Member) runBeats(ctx context.Context) {
 	}
 }
 
-// beat reports the server's state once. A failure is noticed by checkEngine.
-func (m *Member) beat(ctx context.Context, st ServerState) {
+// beat reports the server's state once, unless it cannot serve devices yet: then primaries would be refused. A failure
+// is noticed by checkEngine.
+func (m *Member) beat(ctx context.Context, st ServerState, isServing bool) {
 	ctx, cancel := context.WithTimeout(ctx, beatInterval)
 	defer cancel()
 	if m.cfg.Load != nil {
 		st.Load = m.cfg.Load()
 	}
-	_, err := m.store.Put(ctx, Servers, m.cfg.Name, encode(st))
+	var err error
+	if isServing {
+		_, err = m.store.Put(ctx, Servers, m.cfg.Name, encode(st))
+	}
 	if err == nil {
 		_, err = m.store.Put(ctx, Devices, beatKey(m.cfg.Name), []byte(m.beats.send(m.cfg.now())))
 	}

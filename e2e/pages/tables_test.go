@@ -27,8 +27,10 @@ var notRun = map[string]reason{
 	"scp -O bin/cross/mpbond-linux-mipsle root@192.168.1.1:/tmp/mpbond": otherMachine,
 	"ssh root@192.168.1.1 /tmp/mpbond helper --name router":             otherMachine,
 
-	"mpbond-lab exp run all --queue nats://nats.example.org": otherMachine,
-	"mpbond-lab exp worker --queue nats://nats.example.org":  otherMachine,
+	"mpbond-lab exp run all --queue nats://nats.example.org":                               otherMachine,
+	"mpbond-lab exp worker --queue nats://nats.example.org":                                otherMachine,
+	"mpbond-lab exp queue list --queue nats://nats.example.org":                            otherMachine,
+	"mpbond-lab exp queue drop KO3CABILZDJK72DSTRACA6MJF5 --queue nats://nats.example.org": otherMachine,
 
 	"sudo systemctl enable --now mpbond-server":                                    system,
 	"sudo systemctl enable --now mpbond-helper":                                    system,

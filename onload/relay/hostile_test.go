@@ -16,6 +16,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -267,17 +268,17 @@ func TestBadRequests(t *testing.T) {
 // in time.
 func TestBadAnswers(t *testing.T) {
 	trust := func(key identity.PublicKey) bool { return key == keys().laptop.Public() }
-	answer := ""
+	var answer atomic.Value // string
 	at := listen(t, func(c *net.TCPConn) {
 		sec := tls.Server(c, keys().helper.ServerConfig(ALPN, trust))
 		if _, err := http.ReadRequest(bufio.NewReader(sec)); err == nil {
-			_, _ = io.WriteString(sec, answer)
+			_, _ = io.WriteString(sec, answer.Load().(string))
 		}
 		sec.Close()
 	})
 	d := &Dialer{Key: keys().laptop, Helper: identity.Peer{Name: "phone", Key: keys().helper.Public()},
 		Addresses: []string{at}}
-	for _, answer = range []string{
+	for _, text := range []string{
 		"", "H", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\n", "SSH-2.0-x\r\n\r\n", "HTTP/1.1 ten\r\n\r\n", "\x00\x01\x02",
 		"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", maxHeaderBytes) + "\r\n",
 		"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
@@ -285,17 +286,18 @@ func TestBadAnswers(t *testing.T) {
 		"HTTP/1.1 503 No\r\nMpbond-Fault: usage\r\n\r\nlie",
 		"HTTP/1.1 503 No\r\nMpbond-Fault: limit\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
 	} {
+		answer.Store(text)
 		begin := time.Now()
 		c, err := d.DialContext(t.Context(), "tcp", "192.0.2.1:80")
 		if err == nil {
 			c.Close()
-			t.Errorf("%.60q is taken for a connection", answer)
+			t.Errorf("%.60q is taken for a connection", text)
 			continue
 		}
 		kind := fault.KindOf(err)
 		if !slices.Contains([]fault.Kind{fault.Protocol, fault.Limit}, kind) || len(err.Error()) > 2*maxErrorText ||
 			strings.ContainsAny(err.Error(), "\x1b\n") || time.Since(begin) > 5*time.Second {
-			t.Errorf("%.60q: %v (%s)", answer, err, kind)
+			t.Errorf("%.60q: %v (%s)", text, err, kind)
 		}
 	}
 }
