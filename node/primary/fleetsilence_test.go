@@ -4,7 +4,7 @@ package primary
 
 import (
 	"context"
-	"errors"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +14,7 @@ import (
 
 // TestSilentServer checks when a server whose bond has stalled counts as silent.
 func TestSilentServer(t *testing.T) {
-	const never = time.Hour
+	const never, ms20 = time.Hour, 20 * time.Millisecond
 	for name, c := range map[string]struct {
 		greets  time.Duration // this server's handshake
 		fails   error
@@ -22,12 +22,12 @@ func TestSilentServer(t *testing.T) {
 		hangs   bool        // they complete no handshake of TLS
 		isLeft  bool
 	}{
-		"silent":             {never, nil, fakeServers{addrOf("b"): 20 * time.Millisecond}, false, true},
-		"it fails":           {time.Millisecond, errors.New("reset"), fakeServers{addrOf("b"): 20 * time.Millisecond}, false, true},
-		"it is there":        {30 * time.Millisecond, nil, fakeServers{addrOf("b"): 20 * time.Millisecond}, false, false},
-		"it is far away":     {400 * time.Millisecond, nil, fakeServers{addrOf("b"): 20 * time.Millisecond}, false, false},
+		"silent":             {never, nil, fakeServers{addrOf("b"): ms20}, false, true},
+		"it fails":           {time.Millisecond, syscall.ECONNRESET, fakeServers{addrOf("b"): ms20}, false, true},
+		"it is there":        {30 * time.Millisecond, nil, fakeServers{addrOf("b"): ms20}, false, false},
+		"it is far away":     {400 * time.Millisecond, nil, fakeServers{addrOf("b"): ms20}, false, false},
 		"all are slow":       {900 * time.Millisecond, nil, fakeServers{addrOf("b"): 700 * time.Millisecond}, false, false},
-		"another one hangs":  {never, nil, fakeServers{addrOf("b"): 20 * time.Millisecond}, true, false},
+		"another one hangs":  {never, nil, fakeServers{addrOf("b"): ms20}, true, false},
 		"all are far away":   {1900 * time.Millisecond, nil, fakeServers{addrOf("b"): 600 * time.Millisecond}, false, false},
 		"nobody answers":     {never, nil, fakeServers{}, false, false},
 		"there is one":       {never, nil, nil, false, false},
