@@ -284,8 +284,8 @@ func (m *Member) runUsage(ctx context.Context) {
 }
 
 // usageInterval returns how long after one report of bytes, of so many devices, the next one begins. Each device is a
-// write for the engine: with many the server takes more time. Counts are less than 5 s late if the engine takes a report
-// within a second.
+// write for the engine: with many the server takes more time. Counts are less than 5 s late if the engine takes a
+// report within a second.
 func usageInterval(devices int) time.Duration {
 	return min(max(time.Second, time.Duration(devices)*10*time.Millisecond), 4*time.Second)
 }
