@@ -319,6 +319,19 @@ func (c *crowd) drainOne(ctx context.Context) {
 		}
 		return err
 	})
+	if *crowdDevices <= maxAtOneAddress {
+		return
+	}
+	for end := time.Now().Add(12 * time.Second); time.Now().Before(end); { // devices ask after 10 s of use
+		c.eachDevice(func(d *crowdDevice) error {
+			for _, s := range d.streams {
+				if err := echoes(s); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
 }
 
 // killOne kills the server that most devices use, and measures how long they had no service.

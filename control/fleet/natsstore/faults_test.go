@@ -146,6 +146,7 @@ func BenchmarkPut(b *testing.B) {
 	value := make([]byte, 300)
 	var next atomic.Int64
 	b.SetParallelism(48) // writers for each processor
+	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			n := next.Add(1)
