@@ -44,6 +44,7 @@ type crowd struct {
 	servers map[string]*rig.Process
 	echo    string // address of a server that echoes
 	devices []*crowdDevice
+	running sync.WaitGroup // the devices
 }
 
 // crowdDevice is a device with streams that stay open.
@@ -60,16 +61,10 @@ func TestCrowd(t *testing.T) {
 	if *crowdDevices > maxAtOneAddress && !runFromManyAddresses(t) {
 		return
 	}
-	c := &crowd{Network: rig.New(t, rig.Options{}), servers: map[string]*rig.Process{}}
-	c.engine = natstest.Start(t, natstest.Options{Nodes: 3, Monitor: true})
-	c.start(serverNames)
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
+	c, ctx := newCrowd(t, serverNames)
 	before := c.memory()
 	c.invite(*crowdDevices)
-	c.enroll(ctx, &running)
+	c.enroll(ctx)
 	idle := c.memory()
 	c.eachDevice(func(d *crowdDevice) error {
 		for range *crowdStreams {
@@ -88,6 +83,20 @@ func TestCrowd(t *testing.T) {
 		(busy-idle)/(n*unit.Bytes(*crowdStreams)))
 	c.drainOne(ctx)
 	c.killOne(ctx)
+}
+
+// newCrowd starts a fleet. Its devices run until ctx ends, with the test.
+func newCrowd(t *testing.T, servers []string) (c *crowd, ctx context.Context) {
+	t.Helper()
+	c = &crowd{Network: rig.New(t, rig.Options{}), servers: map[string]*rig.Process{}}
+	c.engine = natstest.Start(t, natstest.Options{Nodes: 3, Monitor: true})
+	c.start(servers)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		cancel()
+		c.running.Wait()
+	})
+	return c, ctx
 }
 
 // start starts the fleet and a server that echoes.
@@ -194,7 +203,7 @@ func (c *crowd) invite(count int) {
 }
 
 // enroll has the devices join the fleet, and waits until each has its server.
-func (c *crowd) enroll(ctx context.Context, running *sync.WaitGroup) {
+func (c *crowd) enroll(ctx context.Context) {
 	c.eachDevice(func(d *crowdDevice) error {
 		code, err := pairing.ParseCode(d.code)
 		if err != nil {
@@ -232,7 +241,7 @@ func (c *crowd) enroll(ctx context.Context, running *sync.WaitGroup) {
 		if d.primary, err = primary.New(cfg, key, trust, slog.New(slog.DiscardHandler), nil); err != nil {
 			return err
 		}
-		running.Go(func() { _ = d.primary.Run(ctx) })
+		c.running.Go(func() { _ = d.primary.Run(ctx) })
 		s, err := c.openStream(ctx, d)
 		if err != nil {
 			return err

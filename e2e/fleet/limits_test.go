@@ -19,9 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/base/natstest"
 	"mpbond/base/unit"
-	"mpbond/e2e/rig"
 )
 
 var (
@@ -88,16 +86,10 @@ func TestLimits(t *testing.T) {
 	if *limitDevices > maxAtOneAddress && !runFromManyAddresses(t) {
 		return
 	}
-	c := &crowd{Network: rig.New(t, rig.Options{}), servers: map[string]*rig.Process{}}
-	c.engine = natstest.Start(t, natstest.Options{Nodes: 3, Monitor: true})
-	c.start([]string{"eu1"})
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
+	c, ctx := newCrowd(t, []string{"eu1"})
 	before := c.usedDuring(func() { time.Sleep(*limitTime) })
 	c.invite(*limitDevices)
-	joining := c.usedDuring(func() { c.enroll(ctx, &running) })
+	joining := c.usedDuring(func() { c.enroll(ctx) })
 	n := len(c.devices)
 	t.Logf("%d devices joined in %v: %.1f ms of the server's processor each", n, joining.took.Round(time.Second),
 		joining.processor.Seconds()*1000/float64(n))
