@@ -27,7 +27,7 @@ func TestCommandsAreComplete(t *testing.T) {
 		"mpbond-lab exp ages":       "it prints warnings, or writes files",
 		"mpbond-lab exp worker":     "it runs on: exp run --json has the results",
 		"mpbond-lab exp queue":      "it has subcommands",
-		"mpbond-lab exp queue drop": "queue list --json tells what is left",
+		"mpbond-lab exp queue drop": "it prints nothing: exp queue list --json shows the runs that remain",
 	}, clitest.Excuses{
 		"mpbond-lab permit ask":     "an address",
 		"mpbond-lab permit status":  "an address",

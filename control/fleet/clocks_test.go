@@ -126,7 +126,7 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// namesClock reports whether an error tells people to check a clock.
+// namesClock reports whether the hint of an error says that a clock may be wrong.
 func namesClock(err error) bool { return strings.Contains(fault.HintOf(err), "clock") }
 
 // TestClockOffByADay checks that a server, operator or primary whose clock is off by a day gets errors that name the

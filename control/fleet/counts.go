@@ -167,8 +167,8 @@ func (u *usageCounts) write(ctx context.Context, d DeviceUsage, now time.Time) e
 	return nil
 }
 
-// read reads the record of a device, and computes its bases if an earlier process wrote it. start is what the server's
-// file had when this process began.
+// read returns the record of a device on the engine. If an earlier process wrote it, read computes its bases. start is
+// the count in the server's file when this process began.
 func (u *usageCounts) read(ctx context.Context, key string, start DeviceUsage) (writtenUsage, error) {
 	r, err := u.store.Get(ctx, UsageCounts, key)
 	switch {

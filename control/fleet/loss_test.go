@@ -123,7 +123,7 @@ func TestFirstContact(t *testing.T) {
 	waittest.Until(t, "the server says that the engine answers", func() bool { return !a.Status().EngineLost })
 }
 
-// serverCounts is what the file of a server's counts has, for one device.
+// serverCounts stands for the file in which a server counts the bytes of one device.
 type serverCounts struct {
 	*world
 	device string

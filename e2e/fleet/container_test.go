@@ -84,9 +84,9 @@ func mpbondImage(t testing.TB, n *rig.Network) image {
 		case f[0] == "USER":
 			m.user = f[1]
 		case f[0] == "ENTRYPOINT":
-			m.entrypoint = words(t, strings.TrimPrefix(line, "ENTRYPOINT"))
+			m.entrypoint = splitCommand(t, strings.TrimPrefix(line, "ENTRYPOINT"))
 		case f[0] == "CMD":
-			m.command = words(t, strings.TrimPrefix(line, "CMD"))
+			m.command = splitCommand(t, strings.TrimPrefix(line, "CMD"))
 		default:
 			t.Fatalf("the Containerfile has %q", line)
 		}
@@ -94,8 +94,8 @@ func mpbondImage(t testing.TB, n *rig.Network) image {
 	return m
 }
 
-// words parses a JSON list.
-func words(t testing.TB, text string) (list []string) {
+// splitCommand parses a JSON list.
+func splitCommand(t testing.TB, text string) (list []string) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		t.Fatalf("%q: %v", text, err)

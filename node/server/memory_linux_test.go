@@ -5,7 +5,6 @@ package server
 import (
 	"context"
 	"io"
-	"net"
 	"net/netip"
 	"runtime"
 	"syscall"
@@ -104,31 +103,8 @@ func cpuTime() time.Duration {
 // moves bytes both ways.
 func startEchoes(t *testing.T, s *Server) (check func()) {
 	t.Helper()
-	key, err := identity.Generate()
-	if err == nil {
-		err = s.trustFile().Add(
-			identity.Peer{Name: "desktop", Roles: []identity.Role{identity.RolePrimary}, Key: key.Public()},
-		)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	web, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { web.Close() })
-	go func() {
-		for {
-			c, err := web.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _, _ = io.Copy(c, c); c.Close() }()
-		}
-	}()
-	e, _ := bondWith(t, s, key, 9)
-	c, err := e.Dial(web.Addr().String(), wire.ModeBond, 0)
+	d, echo := startDesktop(t, s)
+	c, err := d.Dial(echo, wire.ModeBond, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,8 +28,8 @@ func nodeOf(c *natstest.Cluster, s *Store) *natstest.Node {
 	return nil
 }
 
-// put writes a record of devices within a second, or fails.
-func put(t *testing.T, s *Store, key, value string) error {
+// putInTime writes a record of devices within a second, or fails.
+func putInTime(t *testing.T, s *Store, key, value string) error {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err := s.Put(ctx, fleet.Devices, key, []byte(value))
@@ -71,7 +71,7 @@ func TestNodeIsolated(t *testing.T) {
 			first := nodeOf(c, s)
 			first.Isolate(silent)
 			began := time.Now()
-			waittest.UntilSuccess(t, func() error { return put(t, s, "during", "1") })
+			waittest.UntilSuccess(t, func() error { return putInTime(t, s, "during", "1") })
 			if nodeOf(c, s) == first {
 				t.Error("the store still uses the node that is cut off")
 			}
@@ -91,7 +91,7 @@ func TestNodeIsolated(t *testing.T) {
 			defer other.Close()
 			first.Rejoin()
 			awaitCurrent(t, s)
-			if err := put(t, other, "after", "1"); err != nil {
+			if err := putInTime(t, other, "after", "1"); err != nil {
 				t.Error(err)
 			}
 			for (<-seen).Key != "after" {
@@ -119,11 +119,11 @@ func TestDiskFull(t *testing.T) {
 	began := time.Now()
 	value := string(make([]byte, 20_000))
 	for i := range 50 {
-		waittest.UntilSuccess(t, func() error { return put(t, s, fmt.Sprint("device-", i), value) })
+		waittest.UntilSuccess(t, func() error { return putInTime(t, s, fmt.Sprint("device-", i), value) })
 	}
 	t.Logf("50 writes took %v", time.Since(began))
 	other := open(t, c, Config{}) // perhaps at that node
-	if err := put(t, other, "other", "1"); err != nil {
+	if err := putInTime(t, other, "other", "1"); err != nil {
 		t.Error(err)
 	}
 	full.FreeDisk(t)
