@@ -7,8 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // fill waits for bytes and reads them behind those that are there. It has no buffer while it waits.
@@ -25,16 +24,18 @@ func (b *receiveBuffer) fill() error {
 	return err
 }
 
-// fillFrom reads what is there, and reports whether there was something or an error.
+// fillFrom reads what is there, and reports whether there was something or an error. It reads by
+// package syscall, not x/sys/unix: the race detector then knows, as of each other connection, that what
+// the peer did before it wrote has happened.
 func (b *receiveBuffer) fillFrom(fd uintptr) bool {
 	b.acquire()
 	defer b.releaseIfEmpty()
 	for {
-		n, err := unix.Read(int(fd), b.data[b.to:])
+		n, err := syscall.Read(int(fd), b.data[b.to:])
 		switch {
-		case err == unix.EINTR:
+		case err == syscall.EINTR:
 			continue
-		case err == unix.EAGAIN:
+		case err == syscall.EAGAIN:
 			return false
 		case err != nil:
 			b.err = &net.OpError{Op: "read", Net: "tcp", Source: b.conn.LocalAddr(), Addr: b.conn.RemoteAddr(),
