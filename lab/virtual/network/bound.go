@@ -22,11 +22,11 @@ type Bound struct {
 }
 
 // Bounds returns the bounds of a workload that begins at startAt. They are 0 where no bound is
-// known: for small requests beside bulk, and for objects that follow others on a changing network,
-// since the time at which these begin depends on the scheme.
+// known: for small requests beside bulk, and for a video on a changing network, since the time at
+// which its segments begin depends on the scheme.
 func Bounds(n *Network, w *Workload) (b Bound) {
 	switch {
-	case w.Kind == Beside || n.Changing && (w.IsWarm() || w.Kind == Video):
+	case w.Kind == Beside || n.Changing && w.Kind == Video:
 		return Bound{}
 	case w.Kind == Page:
 		// Each object of a connection takes a round trip.
@@ -48,7 +48,8 @@ func Bounds(n *Network, w *Workload) (b Bound) {
 // objectBound returns the bounds of an object that follows a number of others.
 func objectBound(n *Network, w *Workload, before int) Bound {
 	least := n.shortestPathRTT()
-	begin := startAt + least/2
+	request := startAt + w.Begin
+	begin := request + least/2
 	back := time.Duration(0)
 	if w.Direction == Upload { // the data leaves with the request, the answer comes back
 		begin -= least / 2
@@ -72,7 +73,7 @@ func objectBound(n *Network, w *Workload, before int) Bound {
 		if at == never {
 			return never
 		}
-		return at - startAt + back
+		return at - request + back
 	}
 	return Bound{end(paths[0]), end(paths[1])}
 }

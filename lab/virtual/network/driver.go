@@ -37,6 +37,9 @@ type driver struct {
 func (d *driver) beginObject() {
 	w := d.workload
 	d.began, d.last = d.sim.now, 0
+	if w.Begin > 0 && d.object == w.Objects-1 {
+		d.began = startAt + w.Begin
+	}
 	switch w.Kind {
 	case Page:
 		d.left = len(w.Sizes)
@@ -107,6 +110,8 @@ func (d *driver) finishObjectStream() {
 	next := d.sim.now + w.Pause
 	if w.Kind == Video {
 		next = max(d.sim.now, startAt+time.Duration(d.object)*segmentLength)
+	} else if d.object == w.Objects-1 {
+		next = max(next, startAt+w.Begin)
 	}
 	d.sim.scheduleTask(next, func(*packet) { d.beginObject() }, nil)
 }

@@ -107,6 +107,9 @@ func Generate(seed uint64, limits Limits) (*Network, *Workload) {
 		}
 	}
 	w.reduceToBound(n)
+	if n.Changing && w.IsWarm() {
+		w.setBegin(n)
+	}
 	return n, w
 }
 
@@ -184,6 +187,16 @@ func (w *Workload) reduceToBound(n *Network) {
 			w.Size = unit.Bytes(float64(w.Size) * f)
 		}
 	}
+}
+
+// setBegin sets Begin so that a scheme which takes up to twice as long as the fluid bound for the
+// objects before the last one, and some round trips for each, is ready in time.
+func (w *Workload) setBegin(n *Network) {
+	before := *w
+	before.Size *= unit.Bytes(w.Objects - 1)
+	before.Objects = 1
+	pauses := time.Duration(w.Objects-1) * (w.Pause + 4*n.shortestPathRTT())
+	w.Begin = 2*Bounds(n, &before).Fluid + pauses + time.Second
 }
 
 // drawRandomPaths draws the paths: a direct one and some over helpers, or more direct ones over own

@@ -126,6 +126,10 @@ type Workload struct {
 	Objects int          `json:"objects"`
 	// Pause is the time between objects.
 	Pause time.Duration `json:"pause,omitempty"`
+	// Begin is when the last object is wanted, after the request of the first one; 0: as soon as the
+	// objects before it and the pause have ended. On a changing network it makes schemes comparable:
+	// each is judged at the same moment of the changes. Who is not ready by then loses that time.
+	Begin time.Duration `json:"begin,omitempty"`
 }
 
 // IsWarm reports whether the measured object follows others.
