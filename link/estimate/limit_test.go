@@ -38,3 +38,30 @@ func TestLimitIsNoMeasurement(t *testing.T) {
 		t.Errorf("when it has ended: %v", th)
 	}
 }
+
+// TestAcksBehindData has a slow hop whose acknowledgements wait for 160 ms behind data of the other
+// direction, with a train of packets in flight. That is no rate.
+func TestAcksBehindData(t *testing.T) {
+	var m Meter
+	h := Hop{SRTT: 25 * ms, MinRTT: 17 * ms, MSS: 1448, Queue: 8 * 1448}
+	now := t0
+	step := func(queue unit.Bytes, acked uint64) {
+		now = now.Add(20 * ms)
+		h.Queue, h.Acked = queue, h.Acked+acked
+		m.Add(now, h)
+		if r, lowerBound := m.Rate(); !lowerBound && r < 300*unit.Kbps {
+			t.Fatalf("%v after %v: %v", acked, now.Sub(t0), r)
+		}
+	}
+	step(8*1448, 0)
+	step(8*1448, 150) // a small packet before the train
+	for range 7 {
+		step(8*1448, 0)
+	}
+	h.SRTT = 130 * ms
+	step(3*1448, 5*1448)
+	step(0, 3*1448)
+	if r, _ := m.Rate(); r < 300*unit.Kbps {
+		t.Errorf("in the end %v", r)
+	}
+}
