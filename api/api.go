@@ -207,12 +207,12 @@ type Hop struct {
 	PBE *PBE `json:"pbe,omitempty"`
 }
 
-// Congestion is the congestion control that a hop's losses have led to.
+// Congestion is the congestion control that a hop's losses, or its window and round trip, have led to.
 type Congestion struct {
 	Name string `json:"name"` // cubic or bbr
-	// Reason is "losses without a queue" for bbr. For cubic it is "few losses" at first, later
-	// "losses with a queue", "more losses than with cubic" (bbr had), "a comparison" of both, or "no
-	// more losses".
+	// Reason is "losses without a queue" or "slow start ended too early" for bbr. For cubic it is "few
+	// losses" at first, later "losses with a queue", "more losses than with cubic" (bbr had), "a
+	// comparison" of both, or "no more losses".
 	Reason  string `json:"reason"`
 	Changes int    `json:"changes"` // since the connection began
 }

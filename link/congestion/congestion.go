@@ -5,9 +5,9 @@
 //
 // CUBIC takes each loss for a full queue and reduces its window by 30 %. BBR does not. Where losses
 // are random, as on a weak radio, BBR carries more. Where a loss means a full queue, it takes the
-// share of others. So a hop begins with CUBIC, and gets BBR when its losses come without a queue.
-// That is a trial: it ends when the losses turn out to be BBR's own
-// (docs/adr/0017-congestion-control-by-hop.md).
+// share of others. So a hop begins with CUBIC, and gets BBR when its losses come without a queue, or
+// when jitter has ended slow start. That is a trial: it ends when the losses turn out to be BBR's own
+// (docs/adr/0017-congestion-control-by-hop.md, 0033-a-hop-that-is-not-full.md).
 package congestion
 
 import (
@@ -45,12 +45,14 @@ const (
 	Compared
 	// LossesEnded: so few packets are lost that CUBIC fills the hop too. CUBIC.
 	LossesEnded
+	// NotFull: slow start ended although the hop was not full, and nothing was lost. BBR.
+	NotFull
 )
 
 // String returns a stable text, for programs and people.
 func (r Reason) String() string {
 	return [...]string{"few losses", "losses without a queue", "losses with a queue", "more losses than with cubic",
-		"a comparison", "no more losses"}[r]
+		"a comparison", "no more losses", "slow start ended too early"}[r]
 }
 
 // Choice is an algorithm and its reason.
@@ -74,8 +76,10 @@ type Sample struct {
 	// Sent counts data packets sent, Lost those that were sent again because they were lost.
 	Sent, Lost   uint64
 	SRTT, MinRTT time.Duration
-	// InFlight counts the packets in flight.
-	InFlight int
+	// InFlight counts the packets in flight. Window bounds them: the congestion window.
+	InFlight, Window int
+	// SlowStart reports that the window still doubles with each round trip.
+	SlowStart bool
 }
 
 // isQueueLong reports whether the queue is so long that the hop stays full after CUBIC has reduced
@@ -111,6 +115,9 @@ const (
 	// seems to lose a larger share. Then CUBIC sends as many again as before, so that the shares
 	// can be compared.
 	maxSentRatio = 8
+	// enoughGrowth is by which part the window must grow after slow start before the round trips are
+	// compared.
+	enoughGrowth = 0.25
 	// maxCompared bounds the losses of CUBIC that are compared, and so the work of a comparison.
 	maxCompared = 512
 )
@@ -146,10 +153,40 @@ type Selector struct {
 	evidence         float64 // against the present choice
 	settled          int     // round trips of BBR so far, up to settlingRounds
 	roundEnd         time.Duration
+	growth           windowGrowth
 	cubicLost        uint64 // packets lost under CUBIC neither in a burst nor with a long queue
 	cubicSent        uint64
 	cubicWanted      uint64 // packets that CUBIC has to send before the next trial
 	bbrLost, bbrSent uint64 // since BBR has settled
+}
+
+// windowGrowth tells whether the hop was full when slow start ended without a loss. HyStart (RFC
+// 9406) ends it when the round trip grows. If a queue was the reason, each further packet waits in
+// it, and the round trip grows with the window. If jitter was, the round trip stays, and CUBIC needs
+// seconds to fill the hop. The zero value has seen nothing.
+type windowGrowth struct {
+	window  int           // when slow start had ended, in packets; 0: it has not
+	srtt    time.Duration // at that time
+	decided bool
+}
+
+// showsEmptyQueue reports, once after each slow start, that the window has grown by enoughGrowth and
+// the round trip by less than half of what a full hop would have added.
+func (g *windowGrowth) showsEmptyQueue(n Sample) bool {
+	switch {
+	case n.SlowStart:
+		*g = windowGrowth{}
+		return false
+	case g.window == 0:
+		g.window, g.srtt = n.Window, n.SRTT
+		return false
+	}
+	growth := float64(n.Window)/float64(g.window) - 1
+	if g.decided || growth < enoughGrowth {
+		return false
+	}
+	g.decided = true
+	return n.SRTT-g.srtt < time.Duration(growth*float64(n.MinRTT))/2
 }
 
 // lossEvent is what was lost within one round trip.
@@ -284,8 +321,12 @@ func (s *Selector) hasSettled(n Sample) bool {
 	return s.settled >= settlingRounds
 }
 
-// evaluateCUBIC changes to BBR if losses come without a queue.
+// evaluateCUBIC changes to BBR if losses come without a queue, or if slow start ended too early.
 func (s *Selector) evaluateCUBIC(n Sample) bool {
+	if n.Lost == 0 && s.failed == 0 && s.growth.showsEmptyQueue(n) {
+		s.changeAlgorithm(BBR, NotFull, n)
+		return true
+	}
 	if s.cubicSent < s.cubicWanted || s.evidence < math.Ldexp(math.Log(1/errorProbability), s.failed) {
 		return false
 	}

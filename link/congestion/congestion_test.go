@@ -77,6 +77,58 @@ func TestChoiceUnderCUBIC(t *testing.T) {
 	}
 }
 
+// TestSlowStartEndsEarly checks that BBR is chosen if the window has grown since slow start ended and
+// the round trip has not.
+func TestSlowStartEndsEarly(t *testing.T) {
+	for what, c := range map[string]struct {
+		queueFrom, queueTo time.Duration
+		windowTo           int
+		lost               uint64
+		want               Algorithm
+	}{
+		"jitter":                        {15 * ms, 15 * ms, 60, 0, BBR},
+		"an empty hop":                  {0, 0, 60, 0, BBR},
+		"round trips vary":              {15 * ms, 19 * ms, 65, 0, BBR},
+		"a full hop":                    {6 * ms, 20 * ms, 65, 0, CUBIC},
+		"a full hop that drains slowly": {6 * ms, 16 * ms, 65, 0, CUBIC},
+		"too little growth":             {15 * ms, 15 * ms, 58, 0, CUBIC},
+		"a loss in slow start":          {15 * ms, 15 * ms, 80, 1, CUBIC},
+		"the window is not known":       {15 * ms, 15 * ms, 0, 0, CUBIC},
+	} {
+		var h hop
+		h.s.SlowStart, h.s.Window = true, 20
+		h.send(c.queueFrom, c.lost)
+		h.s.SlowStart, h.s.Window = false, min(48, c.windowTo)
+		h.send(c.queueFrom, 0)
+		for w := h.s.Window; w <= c.windowTo; w++ {
+			h.s.Window = w
+			h.send(c.queueFrom+(c.queueTo-c.queueFrom)*time.Duration(w-48)/time.Duration(c.windowTo-48), 0)
+		}
+		reason := FewLosses
+		if c.want == BBR {
+			reason = NotFull
+		}
+		h.expect(t, what, c.want, reason)
+	}
+}
+
+// TestSlowStartAgain checks that a new slow start, as after a pause, begins the comparison anew, and
+// that a failed trial is not repeated without losses.
+func TestSlowStartAgain(t *testing.T) {
+	var h hop
+	h.s.Window = 40
+	h.send(15*ms, 0)
+	h.s.Window, h.s.SlowStart = 80, true
+	h.send(15*ms, 0)
+	h.s.SlowStart = false
+	h.send(15*ms, 0)
+	h.expect(t, "the window of a new slow start", CUBIC, FewLosses)
+	h.s.Window = 100
+	h.failed = 1
+	h.send(15*ms, 0)
+	h.expect(t, "after a failed trial", CUBIC, FewLosses)
+}
+
 // TestShallowQueue checks that losses of single packets count as congestion where they come when
 // the queue is longer than usual, however short it is.
 func TestShallowQueue(t *testing.T) {

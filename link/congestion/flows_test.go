@@ -31,7 +31,9 @@ const samplePackets = 4
 func (c *selecting) OnSent(now time.Duration, size, inFlight unit.Bytes) {
 	c.Controller.OnSent(now, size, inFlight)
 	s := &c.sample
-	s.At, s.InFlight = now, int(inFlight/cc.MSS)
+	s.At, s.InFlight, s.Window = now, int(inFlight/cc.MSS), int(c.Limits(now).Window/cc.MSS)
+	cubic, _ := c.Controller.(*cc.CUBIC)
+	s.SlowStart = cubic != nil && cubic.InSlowStart()
 	s.Sent++
 	if c.selector.Choice().Algorithm == congestion.BBR {
 		c.bbrSent++

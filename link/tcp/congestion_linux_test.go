@@ -112,7 +112,7 @@ func TestSampleReadsKernel(t *testing.T) {
 	}
 	var s congestion.Sample
 	err := controlRawConn(a.raw, func(fd int) (err error) { s, err = readCongestionSample(fd); return err })
-	if err != nil || s.Sent == 0 || s.Lost > s.Sent || s.SRTT <= 0 || s.MinRTT <= 0 {
+	if err != nil || s.Sent == 0 || s.Lost > s.Sent || s.SRTT <= 0 || s.MinRTT <= 0 || s.Window <= 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -290,6 +290,9 @@ func readCongestionSample(fd int) (s congestion.Sample, err error) {
 		SRTT:     time.Duration(i.Rtt) * time.Microsecond,
 		MinRTT:   time.Duration(i.Min_rtt) * time.Microsecond,
 		InFlight: int(i.Unacked),
+		Window:   int(i.Snd_cwnd),
+		// As tcp_in_slow_start of the kernel.
+		SlowStart: i.Snd_cwnd < i.Snd_ssthresh,
 	}, nil
 }
 

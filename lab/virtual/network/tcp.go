@@ -149,7 +149,8 @@ func (e *tcpEnd) writeAppBytes(n int) {
 	e.transmitAllowed()
 	if e.control.selector != nil {
 		s := congestion.Sample{At: e.sim.now, Sent: uint64(e.sentPackets), Lost: uint64(e.retransmitted), SRTT: e.srtt,
-			MinRTT: e.minRTT, InFlight: len(e.flight)}
+			MinRTT: e.minRTT, InFlight: len(e.flight), Window: e.congestionWindow(),
+			SlowStart: e.control.cubic != nil && e.control.cubic.InSlowStart()}
 		if e.control.reselectController(s) {
 			e.recovery.reduces = false
 		}
