@@ -116,13 +116,14 @@ func (r *reassembly) isWindowDue() bool {
 	return r.expectsMore() && unit.Bytes(r.limit-r.readOffset) <= r.window*3/4
 }
 
-// reachesHalfWindow reports whether bytes beyond a gap reach the second half of the window, and the
+// nearsWindowEnd reports whether bytes beyond a gap reach the second quarter of the window, and the
 // app has read all before the gap. Then fast subflows may soon reach the end of the window and stop,
-// because a slow one has not delivered yet. An app that has read nothing so far may never read: its
-// window does not grow.
-func (r *reassembly) reachesHalfWindow() bool {
+// because a slow one has not delivered yet: in slow start what lies beyond the gap doubles in a round
+// trip, and again until the far end knows the new limit. An app that has read nothing so far may
+// never read: its window does not grow.
+func (r *reassembly) nearsWindowEnd() bool {
 	return r.expectsMore() && r.readOffset > 0 && r.readableBytes() == 0 && r.arrived.count > 0 &&
-		unit.Bytes(r.arrived.end-r.nextExpected) >= r.window/2
+		unit.Bytes(r.arrived.end-r.nextExpected) >= r.window/4
 }
 
 // nextWindow returns the next size of the window. It doubles up to share, or shrinks towards share

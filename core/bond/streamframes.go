@@ -42,7 +42,7 @@ func (s *Stream) receiveStreamData(p *subflow, f wire.Data, now time.Time) error
 		b.trace.traceBytes(now, trace.Deliver, p, sentFrame{stream: s, from: delivered.From, to: delivered.To}, "")
 		b.streams.notifyStreamChange(s)
 	}
-	if s.reassembly.reachesHalfWindow() {
+	if s.reassembly.nearsWindowEnd() {
 		s.growReceiveWindow()
 	}
 	if !s.reassembly.chargeBitmaps() {

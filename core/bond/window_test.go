@@ -89,7 +89,7 @@ func TestWindowsShare(t *testing.T) {
 	}
 }
 
-// TestWindowGrowsBeyondGap checks that a window grows when bytes beyond a gap reach half of it, that
+// TestWindowGrowsBeyondGap checks that a window grows when bytes beyond a gap reach a quarter of it, that
 // it stays within the limits of memory, and that it does not grow for an app that does not read, or
 // after a FIN.
 func TestWindowGrowsBeyondGap(t *testing.T) {
@@ -111,12 +111,12 @@ func TestWindowGrowsBeyondGap(t *testing.T) {
 	}
 	s := open()
 	before := s.reassembly.limit
-	half := 1000 + before/2
-	if receive(s, half-1001); s.reassembly.limit != before {
-		t.Errorf("less than half of the window lies beyond the gap, and it grows to %d", s.reassembly.limit)
+	quarter := 1000 + before/4
+	if receive(s, quarter-1001); s.reassembly.limit != before {
+		t.Errorf("less than a quarter of the window lies beyond the gap, and it grows to %d", s.reassembly.limit)
 	}
-	if receive(s, half-1000); s.reassembly.limit != 1000+2*before {
-		t.Errorf("half of the window lies beyond the gap: its limit is %d, want %d", s.reassembly.limit, 1000+2*before)
+	if receive(s, quarter-1000); s.reassembly.limit != 1000+2*before {
+		t.Errorf("a quarter of the window lies beyond the gap: its limit is %d, want %d", s.reassembly.limit, 1000+2*before)
 	}
 	for range 20 {
 		receive(s, s.reassembly.limit-1000)
