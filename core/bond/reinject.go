@@ -153,8 +153,9 @@ func (r *reinjector) reinjectTail(now time.Time) {
 
 // reinjectionView returns the subflow as the rules of reinjection see it. The far end gets recalled
 // bytes from another subflow. So the tail of this one ends with its newest byte that was not
-// recalled: bytes before it delay that one, recalled or not, and bytes after it do not. PAD
-// includes the lateness of the subflow (AckLate): the tail takes that long, or what its bytes take.
+// recalled: bytes before it delay that one, recalled or not, and bytes after it do not. PAD includes
+// how late the acknowledgement of its oldest bytes is, also of a direct subflow: the tail takes that
+// long, or what its bytes take.
 func (p *subflow) reinjectionView(now time.Time) sched.Subflow {
 	n := p.est.EstimateAt(now)
 	v := p.schedulerView(n, now)
@@ -163,7 +164,9 @@ func (p *subflow) reinjectionView(now time.Time) sched.Subflow {
 		v.InFlight = 0
 	}
 	timelyPAD := v.PAD - n.AckLate
-	v.Tail = max(n.AckLate, timelyPAD-min(timelyPAD, v.Th.Time(unit.Bytes(p.bytesSent-newest))))
+	late := p.est.AckLateness(now)
+	v.PAD, v.IsAckLate = timelyPAD+late, late > 0
+	v.Tail = max(late, timelyPAD-min(timelyPAD, v.Th.Time(unit.Bytes(p.bytesSent-newest))))
 	return v
 }
 

@@ -284,6 +284,9 @@ func (p *Subflow) AddForecast(n *Estimate, now time.Time) {
 	}
 }
 
+// AckLateness returns how late the oldest awaited acknowledgement of the far end is, 0 if it is not.
+func (p *Subflow) AckLateness(now time.Time) time.Duration { return p.flight.ackLateBy(now) }
+
 // helperAckLateness returns how late the oldest awaited acknowledgement of a helped subflow is. Of a
 // direct one TCP itself reports losses.
 func (p *Subflow) helperAckLateness(now time.Time) time.Duration {
