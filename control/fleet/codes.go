@@ -63,7 +63,7 @@ func (m *Member) readCode(ctx context.Context, code string, device identity.Publ
 	case err != nil:
 		return r, c, inv, m.noEngineError(err)
 	}
-	if json.Unmarshal(r.Value, &c) != nil || c.Invitation.open(m.directory.fleetKey(), &inv) != nil ||
+	if json.Unmarshal(r.Value, &c) != nil || c.Invitation.decodeVerified(m.directory.fleetKey(), &inv) != nil ||
 		inv.Code != code {
 		return r, c, inv, errForeignCode
 	}

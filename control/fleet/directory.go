@@ -229,7 +229,7 @@ func (d *directory) applyList(value []byte) error {
 		return err
 	}
 	var known ServerList
-	if d.list.open(d.key, &known) == nil && known.Number > l.Number {
+	if d.list.decodeVerified(d.key, &known) == nil && known.Number > l.Number {
 		return fault.New(fault.Integrity, fmt.Errorf("list %d has replaced list %d", l.Number, known.Number),
 			"the engine was restored from an older copy: the fleet's operator runs `mpbond fleet renew`")
 	}
@@ -258,7 +258,7 @@ func (d *directory) listExpiry() time.Time {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	var l ServerList
-	if d.list.open(d.key, &l) != nil {
+	if d.list.decodeVerified(d.key, &l) != nil {
 		return time.Time{}
 	}
 	return l.Expires
@@ -341,11 +341,11 @@ func (d *directory) applyOrder(value []byte, server string) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := s.open(d.key, &o); err != nil {
+	if err := s.decodeVerified(d.key, &o); err != nil {
 		return err
 	}
 	var known Order
-	if d.order.open(d.key, &known) == nil && o.At.Before(known.At) {
+	if d.order.decodeVerified(d.key, &known) == nil && o.At.Before(known.At) {
 		return fault.New(fault.Integrity, errors.New("an older order has replaced a newer one"), "")
 	}
 	if o.Server != server {
@@ -360,7 +360,7 @@ func (d *directory) applyOrder(value []byte, server string) error {
 func (d *directory) currentOrder() (o Order) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if d.order.open(d.key, &o) != nil {
+	if d.order.decodeVerified(d.key, &o) != nil {
 		return Order{}
 	}
 	return o

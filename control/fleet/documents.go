@@ -61,7 +61,7 @@ func (l ServerList) find(name string) (Server, bool) {
 // OpenList returns the list in a signed document, after it has checked the signature, the dates and the
 // limits.
 func OpenList(key identity.PublicKey, s Signed, now time.Time) (l ServerList, err error) {
-	if err := s.open(key, &l); err != nil {
+	if err := s.decodeVerified(key, &l); err != nil {
 		return ServerList{}, err
 	}
 	switch {
@@ -183,7 +183,7 @@ type Device struct {
 // openDevice checks a record and returns its device.
 func openDevice(fleet identity.PublicKey, r deviceRecord) (Device, error) {
 	var inv Invitation
-	if err := r.Invitation.open(fleet, &inv); err != nil {
+	if err := r.Invitation.decodeVerified(fleet, &inv); err != nil {
 		return Device{}, err
 	}
 	if len(inv.Claim) != ed25519.PublicKeySize || !ed25519.Verify(inv.Claim, pairing.ClaimText(inv.Code, r.Key),
@@ -202,7 +202,7 @@ func openDevice(fleet identity.PublicKey, r deviceRecord) (Device, error) {
 		return d, nil
 	}
 	var ruling Ruling
-	if err := r.Ruling.open(fleet, &ruling); err != nil {
+	if err := r.Ruling.decodeVerified(fleet, &ruling); err != nil {
 		return Device{}, err
 	}
 	switch {

@@ -51,7 +51,7 @@ func LoadJoined(path string, trust *identity.Trust) (*Joined, error) {
 	if len(data) > maxJoinedFile {
 		err = errors.New("the file is too long")
 	} else if err = json.Unmarshal(data, &f); err == nil {
-		err = f.List.open(f.Key, &j.names)
+		err = f.List.decodeVerified(f.Key, &j.names)
 	}
 	if err != nil {
 		return nil, fault.New(fault.Config, fmt.Errorf("fleet file %s: %w", path, err),

@@ -16,12 +16,12 @@ import (
 // with the error of that as long as that fails. Other calls meanwhile fail at once, with a fault of kind Unreachable.
 // name is the engine's name for people.
 func Late(open func(context.Context) (Store, error), name string) Store {
-	return &lateStore{open: open, name: name}
+	return &lateStore{openStore: open, name: name}
 }
 
 type lateStore struct {
-	open func(context.Context) (Store, error)
-	name string
+	openStore func(context.Context) (Store, error)
+	name      string
 
 	mu        sync.Mutex
 	store     Store // nil: not open
@@ -53,7 +53,7 @@ func (l *lateStore) engine(ctx context.Context) (Store, error) {
 	}
 	l.isOpening = true
 	l.mu.Unlock()
-	s, err := l.open(ctx)
+	s, err := l.openStore(ctx)
 	l.mu.Lock()
 	l.isOpening, l.tried, l.err = false, time.Now(), err
 	if err == nil && l.closed {

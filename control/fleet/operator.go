@@ -110,7 +110,7 @@ func (o *Operator) editList(ctx context.Context, edit func(*ServerList) error) e
 		}
 		if !isNew {
 			var s Signed
-			if err := json.Unmarshal(r.Value, &s); err != nil || s.open(o.key.Public(), &l) != nil {
+			if err := json.Unmarshal(r.Value, &s); err != nil || s.decodeVerified(o.key.Public(), &l) != nil {
 				return fault.New(fault.Integrity, errors.New("the list of servers on the engine is not this fleet's"),
 					"delete it (`nats kv del mpbond-orders list`, or the file orders/list), and add all servers again")
 			}
@@ -471,7 +471,7 @@ func (o *Operator) readAnyList(ctx context.Context) (l ServerList, err error) {
 	if err := json.Unmarshal(r.Value, &signed); err != nil {
 		return l, fault.New(fault.Integrity, err, "")
 	}
-	return l, signed.open(o.key.Public(), &l)
+	return l, signed.decodeVerified(o.key.Public(), &l)
 }
 
 // Drain orders a server to drain, or to serve again.
@@ -500,7 +500,7 @@ func (o *Operator) order(ctx context.Context, server string, draining bool) erro
 		next := Order{Server: server, At: o.now().UTC(), Draining: draining}
 		var s Signed
 		var last Order
-		if json.Unmarshal(r.Value, &s) == nil && s.open(o.key.Public(), &last) == nil && !next.At.After(last.At) {
+		if json.Unmarshal(r.Value, &s) == nil && s.decodeVerified(o.key.Public(), &last) == nil && !next.At.After(last.At) {
 			next.At = last.At.Add(time.Microsecond) // another operator's clock is ahead
 		}
 		signed, err := sign(o.key, next)

@@ -44,8 +44,8 @@ func sign(key *identity.Key, d document) (Signed, error) {
 var errNotSigned = fault.New(fault.Integrity, errors.New("not signed by this fleet's key"),
 	"something has changed what the fleet's operator wrote, or it is another fleet's: see `mpbond fleet status`")
 
-// open checks the signature of a document and decodes it into d.
-func (s Signed) open(key identity.PublicKey, d document) error {
+// decodeVerified checks the signature of a document and decodes it into d.
+func (s Signed) decodeVerified(key identity.PublicKey, d document) error {
 	if !ed25519.Verify(key[:], signedText(d.kind(), s.Body), s.Sig) {
 		return fmt.Errorf("%s: %w", d.kind(), errNotSigned)
 	}

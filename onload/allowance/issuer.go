@@ -34,7 +34,7 @@ const (
 )
 
 // Issuer decides on permits for an operator. It knows the cells, their loads and the valid permits.
-// Several issuers give together what one would give if each calls ReplacePermits before
+// Several issuers give together what one would give if each calls SetCellPermits before
 // RequestPermit, and nobody else writes the permits until the next CellPermits is written.
 type Issuer struct {
 	rules Rules
@@ -271,9 +271,9 @@ func (i *Issuer) CellPermits(now time.Time, cell string) (p CellPermits) {
 	return p
 }
 
-// ReplacePermits replaces the permits of a cell by those that another issuer may have written. None
+// SetCellPermits replaces the permits of a cell by those that another issuer may have written. None
 // counts for longer than a permit can hold, whatever the other one's clock or file says.
-func (i *Issuer) ReplacePermits(now time.Time, cell string, p CellPermits) {
+func (i *Issuer) SetCellPermits(now time.Time, cell string, p CellPermits) {
 	c := i.cells[cell]
 	if c == nil {
 		return

@@ -52,11 +52,11 @@ type Shared interface {
 // sharing is a service's part in what several services share.
 type sharing struct {
 	Shared
-	// turn holds a token while this service reads or replaces permits: so the issuer never goes back
+	// permitLock holds a token while this service reads or replaces permits: so the issuer never goes back
 	// to older ones.
-	turn chan struct{}
+	permitLock chan struct{}
 	// revision is, by cell, the least revision that the engine must have: with a lower one it has
-	// lost permits. Its user has the turn.
+	// lost permits. permitLock must be held.
 	revision map[string]uint64
 	wake     chan struct{} // of capacity 1: something is to be written
 
@@ -79,7 +79,7 @@ func NewSharedService(id Identity, rules allowance.Rules, cells []string, shared
 	rules.MaxPermits = min(rules.MaxPermits, MaxSharedPermits)
 	return &Service{key: id.Key, trust: id.Trust, log: log, now: time.Now,
 		issuer: allowance.NewIssuer(rules, cells...), watchers: map[string]*watcher{},
-		sharing: &sharing{Shared: shared, turn: make(chan struct{}, 1), revision: map[string]uint64{},
+		sharing: &sharing{Shared: shared, permitLock: make(chan struct{}, 1), revision: map[string]uint64{},
 			wake: make(chan struct{}, 1), loads: map[string]sharedLoad{}, revoked: map[string]map[string]bool{},
 			problems: map[string]string{}}}
 }
@@ -158,8 +158,8 @@ func (s *Service) readPermits(ctx context.Context, cell string) error {
 // inTurn calls f while no other call reads or replaces permits.
 func (s *Service) inTurn(ctx context.Context, f func() error) error {
 	select {
-	case s.sharing.turn <- struct{}{}:
-		defer func() { <-s.sharing.turn }()
+	case s.sharing.permitLock <- struct{}{}:
+		defer func() { <-s.sharing.permitLock }()
 		return f()
 	case <-ctx.Done():
 		return fault.New(fault.Timeout, errors.New("the engine answers too slowly"), "")
@@ -187,7 +187,7 @@ func (s *Service) takePermits(ctx context.Context, cell string) (record []byte, 
 	} else {
 		p.Permits = append(s.issuer.CellPermits(s.now(), cell).Permits, p.Permits...)
 	}
-	s.issuer.ReplacePermits(s.now(), cell, p)
+	s.issuer.SetCellPermits(s.now(), cell, p)
 	return record, revision, nil
 }
 
