@@ -66,8 +66,8 @@ func TestGapsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWithoutMemory: a stream that wants more than there is is reset, in each direction;
-// what it had is given back, and others keep theirs.
+// TestWithoutMemory: a stream that receives more than there is memory for is reset, what it had is given back, and
+// others keep theirs. A stream takes no more to send than there is memory for.
 func TestWithoutMemory(t *testing.T) {
 	m := &budget{limit: 10 * pageSize}
 	b := New(Config{Memory: m})
@@ -85,8 +85,11 @@ func TestWithoutMemory(t *testing.T) {
 	if m.used < 5*pageSize || m.used > 6*pageSize {
 		t.Errorf("%v are held", m.used)
 	}
-	if n := one.Write(make([]byte, 6*pageSize)); n != 0 || !limited(one.err) {
+	if n := one.Write(make([]byte, 6*pageSize)); n != 4*pageSize || one.err != nil || one.Room() == 0 {
 		t.Errorf("%d bytes are taken for sending: %v", n, one.err)
+	}
+	if n := one.Write(make([]byte, 1)); n != 0 || one.err != nil {
+		t.Errorf("%d bytes are taken without memory: %v", n, one.err)
 	}
 	addr := wire.Addr{Name: "far", Port: 7}
 	dropped := func() int {

@@ -67,8 +67,8 @@ type pages struct {
 }
 
 // reservePages allocates the missing pages of [from, to), which must not start before the first
-// page. It returns false if there is no memory.
-func (p *pages) reservePages(from, to wire.DataSeq) bool {
+// page. It returns the end of what has pages: less than to if there is no memory.
+func (p *pages) reservePages(from, to wire.DataSeq) (end wire.DataSeq) {
 	for at := from - from%pageSize; from < to && at < to; at += pageSize {
 		i := int((at - p.base) / pageSize)
 		for i >= len(p.list) {
@@ -76,11 +76,11 @@ func (p *pages) reservePages(from, to wire.DataSeq) bool {
 		}
 		if p.list[i] == nil {
 			if p.list[i] = p.pool.allocatePage(); p.list[i] == nil {
-				return false
+				return max(from, at)
 			}
 		}
 	}
-	return true
+	return to
 }
 
 // writeBytesAt stores b at a position that was not released. Its pages must be reserved.

@@ -56,7 +56,7 @@ func (r *reassembly) checkLimit(end wire.DataSeq) error {
 func (r *reassembly) insertBytes(at wire.DataSeq, b []byte) (added int, delivered seqSpan, ok bool) {
 	end := at + wire.DataSeq(len(b))
 	from, to := max(at, r.nextExpected), max(end, r.nextExpected)
-	if !r.pages.reservePages(from, to) {
+	if r.pages.reservePages(from, to) < to {
 		return 0, seqSpan{}, false
 	}
 	// Write only missing bytes: readable ones may be in use by a reader.

@@ -52,17 +52,15 @@ func (s *sendBuffer) sharesNext() bool {
 	return len(s.unsent) > 0 && s.alsoInFlight.Contains(s.unsent[0].From, s.unsent[0].From+1)
 }
 
-// appendUnsent appends a copy of p as unsent bytes. It returns false and does nothing if there is
-// no memory.
-func (s *sendBuffer) appendUnsent(p []byte) bool {
-	end := s.end + wire.DataSeq(len(p))
-	if !s.pages.reservePages(s.end, end) {
-		return false
-	}
+// appendUnsent appends a copy of as much of p as there is memory for, as unsent bytes, and returns
+// how much.
+func (s *sendBuffer) appendUnsent(p []byte) int {
+	end := s.pages.reservePages(s.end, s.end+wire.DataSeq(len(p)))
+	p = p[:end-s.end]
 	s.pages.writeBytesAt(s.end, p)
 	s.unsent.Add(s.end, end)
 	s.end = end
-	return true
+	return len(p)
 }
 
 // raiseLimit sets the end of the window and reports whether that raised it.

@@ -94,7 +94,7 @@ func TestSendBuffer(t *testing.T) {
 					model = append(model, isUnsent)
 				}
 				text = append(text, p...)
-				if !s.appendUnsent(p) {
+				if s.appendUnsent(p) < len(p) {
 					t.Fatal("no memory")
 				}
 			case 1:

@@ -85,17 +85,13 @@ func (s *Stream) isSourceLimit() bool {
 // WriteClosed reports whether CloseWrite was called.
 func (s *Stream) WriteClosed() bool { return s.finSet }
 
-// Write copies as much of p as there is room for and returns how much. If there is no memory it
-// resets the stream.
+// Write copies as much of p as there is room and memory for and returns how much. If that is less than Room, there is
+// no memory: nothing notifies the writer when other bonds release some.
 func (s *Stream) Write(p []byte) int {
-	p = p[:min(len(p), s.Room())]
-	if !s.send.appendUnsent(p) {
-		s.Reset(wire.CodeLimit, memoryExhausted)
-		return 0
-	}
-	s.bond.buffers.heldBytes += unit.Bytes(len(p))
+	n := s.send.appendUnsent(p[:min(len(p), s.Room())])
+	s.bond.buffers.heldBytes += unit.Bytes(n)
 	s.bond.backlog.updateStream(s)
-	return len(p)
+	return n
 }
 
 // CloseWrite ends the sending direction after the bytes written so far.

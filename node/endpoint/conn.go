@@ -189,17 +189,29 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		k := c.stream.Write(p[n:])
 		c.reportMoved(true, k)
 		n += k
-		reset := c.stream.Err() != nil // for lack of memory
-		if k > 0 || reset {
+		if k > 0 {
 			c.endpoint.handleBondEvents(time.Now())
 		}
 		if n == len(p) {
 			return n, nil
 		}
-		if !reset {
-			c.cond.Wait()
+		if c.stream.Room() > 0 { // there is no memory, which other bonds may release
+			c.endpoint.wakeAfter(memoryRetry, c.cond)
 		}
+		c.cond.Wait()
 	}
+}
+
+// memoryRetry is how soon a writer that found no memory tries again.
+const memoryRetry = 20 * time.Millisecond
+
+// wakeAfter wakes the waiters of cond, which uses mu, after d.
+func (e *Endpoint) wakeAfter(d time.Duration, cond *sync.Cond) *time.Timer {
+	return time.AfterFunc(d, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		cond.Broadcast()
+	})
 }
 
 // Bind binds what this end writes from now on to one subflow. See bond.Stream.BindToSubflow.
@@ -352,11 +364,7 @@ func (e *Endpoint) setConnDeadline(d *deadline, t time.Time, cond *sync.Cond, cl
 	}
 	d.at = t
 	if !t.IsZero() && !*closed {
-		d.timer = time.AfterFunc(max(time.Until(t), 0), func() {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			cond.Broadcast()
-		})
+		d.timer = e.wakeAfter(max(time.Until(t), 0), cond)
 	}
 	cond.Broadcast()
 }

@@ -60,7 +60,10 @@ type Endpoint struct {
 	isClosing bool
 	// noSubflowSince is since when there is no subflow.
 	noSubflowSince time.Time
-	wg             sync.WaitGroup
+	// counted is how many subflows the share counts: at least one until the bond is closed, so that a bond can have
+	// its first one.
+	counted int
+	wg      sync.WaitGroup
 }
 
 // attachedSubflow is a subflow and the state of its goroutines. Endpoint.mu must be held.
@@ -98,7 +101,18 @@ func New(cfg Config) *Endpoint {
 	}
 	e.timer = time.AfterFunc(time.Hour, e.handleTimer)
 	e.timer.Stop()
+	e.countSubflows()
 	return e
+}
+
+// countSubflows updates what the share counts. mu must be held, except in New.
+func (e *Endpoint) countSubflows() {
+	n := max(len(e.subflows), 1)
+	if e.closed {
+		n = 0
+	}
+	e.cfg.Share.addSubflows(n - e.counted)
+	e.counted = n
 }
 
 // Attach adds a joined subflow and owns it from now on. It replaces one with the same ID.
@@ -115,7 +129,7 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 	now := time.Now()
 	l := &attachedSubflow{sf: sf, device: sf.Device, cond: sync.NewCond(&e.mu)}
 	e.subflows[sf.ID] = l
-	e.cfg.Share.takeWithoutLimit(subflowCost)
+	e.countSubflows()
 	e.bond.AddSubflow(sf.ID, sf.Helped, now)
 	e.bond.SetJoinRTT(sf.ID, sf.RTT)
 	e.updateGuide()
@@ -169,7 +183,6 @@ func (e *Endpoint) dropSubflow(l *attachedSubflow, why string) {
 		return
 	}
 	l.closed = true
-	e.cfg.Share.takeWithoutLimit(-subflowCost)
 	if l.sf.Helped {
 		// TLS on the pipe says goodbye, and waits seconds if the pipe is blocked. mu must not be
 		// held that long.
@@ -180,6 +193,7 @@ func (e *Endpoint) dropSubflow(l *attachedSubflow, why string) {
 	l.cond.Broadcast()
 	if e.subflows[l.sf.ID] == l {
 		delete(e.subflows, l.sf.ID)
+		e.countSubflows()
 		e.bond.RemoveSubflow(l.sf.ID, time.Now())
 		e.updateGuide()
 	}
@@ -522,6 +536,7 @@ func (e *Endpoint) Close(ctx context.Context) {
 	for _, l := range e.subflows {
 		e.dropSubflow(l, "the bond is closed")
 	}
+	e.countSubflows()
 	e.wakeUsers()
 	e.mu.Unlock()
 	e.wg.Wait()

@@ -11,15 +11,20 @@ import (
 	"mpbond/base/unit"
 )
 
-// Memory is the memory budget of all bonds of this process. Each device has a Share, whose limit
-// depends on what is left: a device is short when it has as much as is left for others, and gets
-// nothing more at three times that. So a single device gets three quarters at most, n devices leave
-// 1/(3n+1), and each new device finds some left (dynamic thresholds: Choudhury and Hahne, IEEE/ACM
-// ToN 1998). Safe for concurrent use.
+// Memory is the budget of all bonds of this process: memory, and the sockets that it may open. Each
+// device has a Share, whose limit of memory depends on what is left: a device is short when it has as
+// much as is left for others, and gets nothing more at three times that. So a single device gets three
+// quarters at most, n devices leave 1/(3n+1), and each new device finds some left (dynamic thresholds:
+// Choudhury and Hahne, IEEE/ACM ToN 1998).
+//
+// Bonds take their memory without a limit: the owner refuses further ones when LackForDevice or
+// LackForSubflow names something. Safe for concurrent use.
 type Memory struct {
-	limit unit.Bytes
+	limit      unit.Bytes
+	maxSockets int
 
 	mu        sync.Mutex
+	sockets   int
 	used      unit.Bytes
 	peak      unit.Bytes // of used, since the last Trim that freed memory
 	trimmedAt time.Time  // time of that Trim
@@ -35,7 +40,20 @@ const (
 	// subflowCost is the memory of an idle subflow with its bond. While bytes pass it takes up to 64 KB to read and
 	// 148 KB to write, for moments: that comes from the other half of the limit.
 	subflowCost = 128 * unit.KB
+	// socketCost is the memory of a socket to a destination, without what is buffered: the socket, and the goroutines
+	// that serve it.
+	socketCost = 32 * unit.KB
+	// Of memory and sockets one part in deviceReserve is kept for the devices that have a bond, and one in openReserve,
+	// which is less, for what is open. So a full process first refuses devices, then subflows and streams, and what is
+	// open goes on.
+	deviceReserve, openReserve = 8, 16
+	// otherFiles is how many files the process may open besides the sockets of bonds: handshakes, which the server
+	// bounds, connections that are being closed, logs. At most one part in otherFilesShare of all is kept for them.
+	otherFiles, otherFilesShare = 1024, 4
 )
+
+// What there can be too little of.
+const lackOfMemory, lackOfFiles = "memory", "open files"
 
 // NewMemory returns a budget of n bytes; 0 is half of the Go runtime's memory limit.
 func NewMemory(n unit.Bytes) *Memory {
@@ -45,11 +63,39 @@ func NewMemory(n unit.Bytes) *Memory {
 			n = unit.Bytes(limit) / 2
 		}
 	}
-	return &Memory{limit: n}
+	files := maxFiles()
+	return &Memory{limit: n, maxSockets: files - min(otherFiles, files/otherFilesShare)}
 }
 
 // Limit returns the budget.
 func (m *Memory) Limit() unit.Bytes { return m.limit }
+
+// LackForDevice returns what there is too little of for the bond of one more device, as words for
+// people; "" if there is room.
+func (m *Memory) LackForDevice() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.findLack(subflowCost, deviceReserve)
+}
+
+// LackForSubflow is LackForDevice for one more subflow of a device that has a bond.
+func (m *Memory) LackForSubflow() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.findLack(subflowCost, openReserve)
+}
+
+// findLack returns what there is too little of for a socket with n bytes, if one part in reserve is kept. mu must be
+// held.
+func (m *Memory) findLack(n unit.Bytes, reserve int) string {
+	switch {
+	case m.used+n > m.limit-m.limit/unit.Bytes(reserve):
+		return lackOfMemory
+	case m.sockets >= m.maxSockets-m.maxSockets/reserve:
+		return lackOfFiles
+	}
+	return ""
+}
 
 // Trim returns memory that is no longer used to the system, if it is much. Call it every few
 // seconds.
@@ -68,13 +114,13 @@ func (m *Memory) Trim() {
 // Share is the part of a Memory that one device uses. It implements bond.Memory.
 type Share struct {
 	memory *Memory
-	used   unit.Bytes // guarded by memory.mu
+	used   unit.Bytes // without subflows; guarded by memory.mu
 }
 
 // NewShare returns an empty Share.
 func (m *Memory) NewShare() *Share { return &Share{memory: m} }
 
-// Used returns the bytes that the device uses.
+// Used returns the bytes that the device uses, without its subflows.
 func (s *Share) Used() unit.Bytes {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
@@ -83,35 +129,73 @@ func (s *Share) Used() unit.Bytes {
 
 // Take implements bond.Memory.
 func (s *Share) Take(n unit.Bytes) bool {
-	m := s.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s.used+n > 3*(m.limit-m.used-n) {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	return s.takeMemory(n)
+}
+
+// takeMemory takes n bytes if the device may have them. memory.mu must be held.
+func (s *Share) takeMemory(n unit.Bytes) bool {
+	if s.used+n > 3*(s.memory.limit-s.memory.used-n) {
 		return false
 	}
 	s.addUsedMemory(n)
 	return true
 }
 
-// takeWithoutLimit counts n bytes without a limit. A nil Share counts nothing.
-func (s *Share) takeWithoutLimit(n unit.Bytes) {
+// TakeSocket counts a socket to a destination, with the memory to serve it, until ReleaseSocket. If the device may not
+// have it, it counts nothing and returns what there is too little of, as LackForDevice does; else "".
+func (s *Share) TakeSocket() (lack string) {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	if lack := s.memory.findLack(socketCost, openReserve); lack != "" {
+		return lack
+	}
+	if !s.takeMemory(socketCost) {
+		return lackOfMemory
+	}
+	s.memory.sockets++
+	return ""
+}
+
+// ReleaseSocket returns what TakeSocket has counted.
+func (s *Share) ReleaseSocket() {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	s.memory.sockets--
+	s.addUsedMemory(-socketCost)
+}
+
+// addSubflows counts n subflows with their sockets, without a limit. They are no part of what the device has used, so
+// that streams go on where subflows have filled the memory. A nil Share counts nothing.
+func (s *Share) addSubflows(n int) {
 	if s == nil {
 		return
 	}
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	s.addUsedMemory(n)
+	s.memory.sockets += n
+	s.memory.addUsedMemory(unit.Bytes(n) * subflowCost)
 }
 
 // addUsedMemory counts n bytes. memory.mu must be held.
 func (s *Share) addUsedMemory(n unit.Bytes) {
 	s.used += n
-	s.memory.used += n
-	s.memory.peak = max(s.memory.peak, s.memory.used)
+	s.memory.addUsedMemory(n)
+}
+
+// addUsedMemory counts n bytes. mu must be held.
+func (m *Memory) addUsedMemory(n unit.Bytes) {
+	m.used += n
+	m.peak = max(m.peak, m.used)
 }
 
 // Release implements bond.Memory.
-func (s *Share) Release(n unit.Bytes) { s.takeWithoutLimit(-n) }
+func (s *Share) Release(n unit.Bytes) {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	s.addUsedMemory(-n)
+}
 
 // IsShort implements bond.Memory.
 func (s *Share) IsShort() bool {

@@ -3,6 +3,7 @@
 package endpoint
 
 import (
+	"context"
 	"math"
 	"runtime/debug"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/core/bond"
+	"mpbond/link/wire"
 )
 
 // TestShares: one device gets three quarters of a budget, two get three sevenths each, and a new
@@ -55,6 +58,80 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// TestLack: bonds count from their beginning with their first subflow. An eighth of memory and sockets is kept for
+// devices that have one, and a half of that for what is open.
+func TestLack(t *testing.T) {
+	m := NewMemory(16 * subflowCost)
+	var bonds []*Endpoint
+	for len(bonds) < 100 && m.LackForDevice() == "" {
+		bonds = append(bonds, New(Config{Share: m.NewShare()}))
+	}
+	if lack := m.LackForDevice(); len(bonds) != 14 || lack != lackOfMemory || m.LackForSubflow() != "" {
+		t.Errorf("%d bonds; there is too little %s", len(bonds), lack)
+	}
+	extra := m.NewShare()
+	extra.addSubflows(1)
+	if m.LackForSubflow() != lackOfMemory || extra.TakeSocket() != lackOfMemory || !extra.Take(subflowCost/2) {
+		t.Error("the last part is not kept for bytes")
+	}
+	extra.Release(subflowCost / 2)
+	extra.addSubflows(-1)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 { // a second time changes nothing
+		bonds[0].Close(gone)
+	}
+	if m.LackForDevice() != "" || m.used != 13*subflowCost || m.sockets != 13 {
+		t.Errorf("after the end of one: %v and %d sockets in use", m.used, m.sockets)
+	}
+	m.maxSockets, m.limit = 16, 32*subflowCost
+	s := m.NewShare()
+	for m.sockets < 100 && m.LackForDevice() == "" && s.TakeSocket() == "" {
+	}
+	if lack := m.LackForDevice(); m.sockets != 14 || lack != lackOfFiles || m.LackForSubflow() != "" {
+		t.Errorf("%d sockets; there is too little %s", m.sockets, lack)
+	}
+	if s.TakeSocket() != "" || s.TakeSocket() != lackOfFiles || m.LackForSubflow() != lackOfFiles {
+		t.Errorf("%d sockets", m.sockets)
+	}
+	used := m.used
+	if s.ReleaseSocket(); m.sockets != 14 || m.used != used-socketCost {
+		t.Errorf("%d sockets and %v after a release", m.sockets, m.used)
+	}
+}
+
+// TestWriteWaitsForMemory: a write that finds no memory waits until another device releases some.
+func TestWriteWaitsForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(unit.MB)
+		e := New(Config{Bond: bond.Config{OpensStreams: true}, Share: m.NewShare()})
+		c, err := e.Dial("example.org:80", wire.ModeBond, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, left := m.NewShare(), m.limit-m.used
+		other.addUsedMemory(left)
+		written := make(chan error, 1)
+		go func() {
+			_, err := c.Write(make([]byte, 1000))
+			written <- err
+		}()
+		time.Sleep(time.Minute)
+		select {
+		case err := <-written:
+			t.Fatalf("written without memory: %v", err)
+		default:
+		}
+		other.Release(left)
+		if err := <-written; err != nil {
+			t.Error(err)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		e.Close(gone)
+	})
+}
+
 // TestTrim: memory is freed, rarely, when half of the peak is unused.
 func TestTrim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -70,7 +147,7 @@ func TestTrim(t *testing.T) {
 			want bool
 		}{{100 * unit.MB, false}, {-40 * unit.MB, false}, {-20 * unit.MB, true}, {40 * unit.MB, false}, {-80 * unit.MB, true},
 			{10 * unit.MB, false}, {-10 * unit.MB, false}} {
-			s.takeWithoutLimit(c.take)
+			s.addUsedMemory(c.take)
 			time.Sleep(trimInterval)
 			if got := trims(); got != c.want {
 				t.Errorf("%d: trimmed is %v", i, got)

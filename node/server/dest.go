@@ -16,6 +16,7 @@ import (
 
 	"mpbond/base/dialpolicy"
 	"mpbond/link/splice"
+	"mpbond/link/tcp"
 	"mpbond/link/wire"
 	"mpbond/node/endpoint"
 )
@@ -66,6 +67,9 @@ func (d destinations) dialDestination(ctx context.Context, dest string) (net.Con
 	r := wire.Reset{Code: wire.CodeUnreachable, Text: fmt.Sprintf("%s: %v", dest, err)}
 	var dns *net.DNSError
 	switch {
+	case tcp.IsTemporaryAcceptError(err): // not CodeUnreachable: apps would then connect directly
+		r.Code = wire.CodeLimit
+		r.Text = "the server has no free socket"
 	case errors.Is(err, errForbidden):
 		r.Code = wire.CodeForbidden
 		r.Text = fmt.Sprintf("%s: %v", dest, errForbidden)

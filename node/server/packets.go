@@ -66,6 +66,11 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 		return
 	}
 	defer b.giveSlot(flowSlots)
+	if lack := b.account.memory.TakeSocket(); lack != "" {
+		c.CloseWith(wire.CodeLimit, "the server has no "+lack+" for another datagram flow of this device")
+		return
+	}
+	defer b.account.memory.ReleaseSocket()
 	sock, err := net.ListenUDP("udp", nil)
 	if err != nil {
 		code := wire.CodeInternal

@@ -147,9 +147,6 @@ const (
 	// streamOvershoot is how many streams beyond the limit are refused by a reset. The device
 	// learns of an ended stream later than the server, and its own limit may be higher.
 	streamOvershoot = 8192
-	// streamCost is the memory of a served stream besides its buffers: goroutines, and the
-	// connection to its destination.
-	streamCost = 32 * unit.KB
 )
 
 // Server is a running server: it listens and wires the types of this package. Safe for concurrent
@@ -254,7 +251,7 @@ func New(cfg Config, key *identity.Key, trust Devices, log *slog.Logger, rec *tr
 		rec:        rec,
 		checkTrust: s.checkTrust,
 		retire:     s.retireSession,
-		isDraining: func() bool { return s.Fleet != nil && s.Fleet.IsDraining() },
+		admit:      s.admitBond,
 		bonds:      map[bondKey]*session{},
 	}
 	s.handshakes = &handshakes{
@@ -344,11 +341,33 @@ const (
 	textStale      = "the server has had no word from its fleet for too long"
 )
 
-// Refusals of joins while the server ends, and of new bonds while it drains.
+// Refusals of joins while the server ends, and of new bonds while it drains. See errFull too.
 var (
 	errShutdown = wire.Refuse{Code: wire.CodeClosed, Text: "the server is shutting down"}
 	errDraining = wire.Refuse{Code: wire.CodeClosed, Text: "the server is draining: it accepts no new bonds"}
 )
+
+// errFull returns the refusal of the bond of a new device at a server that lacks something. Its code lets primaries of
+// a fleet try another server.
+func errFull(lack string) wire.Refuse {
+	return wire.Refuse{Code: wire.CodeClosed, Text: "the server is full: it has no " + lack + " for another device"}
+}
+
+// admitBond returns why no bond can begin now, a wire.Refuse, or nil. isKnown says that the device has another bond
+// here: it may restart at a full server.
+func (s *Server) admitBond(isKnown bool) error {
+	if s.Fleet != nil && s.Fleet.IsDraining() {
+		return errDraining
+	}
+	lack := s.memory.LackForDevice()
+	if isKnown {
+		lack = s.memory.LackForSubflow()
+	}
+	if lack != "" {
+		return errFull(lack)
+	}
+	return nil
+}
 
 // checkTrust returns why a device must not join, a wire.Refuse, or nil.
 func (s *Server) checkTrust(device identity.PublicKey) error {
@@ -389,7 +408,14 @@ func (s *Server) bondForSubflow(ctx context.Context, key bondKey, j wire.Join) (
 	if err != nil || b == nil {
 		return nil, err
 	}
-	if b.endpoint.SubflowCount() >= s.cfg.MaxSubflows {
+	n := b.endpoint.SubflowCount()
+	if lack := s.memory.LackForSubflow(); n > 0 && lack != "" { // there is always room for the first one
+		return nil, wire.Refuse{
+			Code: wire.CodeLimit,
+			Text: fmt.Sprintf("the server is full: it has no %s for another link of this device", lack),
+		}
+	}
+	if n >= s.cfg.MaxSubflows {
 		return nil, wire.Refuse{
 			Code: wire.CodeLimit,
 			Text: fmt.Sprintf("the bond has %d subflows, which is the limit", s.cfg.MaxSubflows),
@@ -447,11 +473,11 @@ func (s *Server) serveStream(ctx context.Context, b *session, c *endpoint.Conn) 
 		return
 	}
 	defer b.giveSlot(streamSlots)
-	if !b.account.memory.Take(streamCost) {
-		c.ResetWith(wire.CodeLimit, "the device has used up its memory at the server")
+	if lack := b.account.memory.TakeSocket(); lack != "" {
+		c.ResetWith(wire.CodeLimit, "the server has no "+lack+" for another stream of this device")
 		return
 	}
-	defer b.account.memory.Release(streamCost)
+	defer b.account.memory.ReleaseSocket()
 	if subflow, ok := probe.SubflowOf(c.Dest()); ok {
 		s.serveMeasurement(ctx, b, c, wire.SubflowID(subflow))
 		return
@@ -481,6 +507,7 @@ func (s *Server) runReapLoop(ctx context.Context) {
 	t := time.NewTicker(bondLifetime / 12)
 	defer t.Stop()
 	var drainingSince time.Time
+	full := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -495,8 +522,25 @@ func (s *Server) runReapLoop(ctx context.Context) {
 			s.endSession(b)
 		}
 		s.memory.Trim()
+		if lack := s.memory.LackForDevice(); lack != full {
+			full = lack
+			s.logFull(lack)
+		}
 	}
 }
+
+// logFull logs that new devices are refused for a lack of something or, if that is "", that they are no longer.
+func (s *Server) logFull(lack string) {
+	if lack == "" {
+		s.log.Info("the server accepts new devices again")
+		return
+	}
+	s.log.Warn("the server is full: new devices are refused", "lack", lack, "bonds", len(s.sessions.listSessions()), "hint",
+		"add a server to the fleet, or give this one more memory and files")
+}
+
+// IsFull reports whether the server has no room for more devices.
+func (s *Server) IsFull() bool { return s.memory.LackForDevice() != "" }
 
 // endDrained ends the bonds without streams of a server that drains, so that their devices go to another one, and
 // all bonds when it has drained for long enough. since is when it began to drain, as the last call returned it; zero:

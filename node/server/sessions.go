@@ -60,7 +60,8 @@ type sessionTable struct {
 	rec        *trace.Recorder                       // nil: no trace
 	checkTrust func(identity.PublicKey) error
 	retire     func(b *session, why wire.Refuse) // a zero why is no reason
-	isDraining func() bool                       // no new bonds are accepted; nil: they are
+	// admit returns why no bond can begin now, a wire.Refuse, or nil. isKnown says that its device has another one.
+	admit func(isKnown bool) error
 
 	mu       sync.Mutex
 	bonds    map[bondKey]*session
@@ -92,10 +93,10 @@ func (t *sessionTable) findOrCreateBond(key bondKey, instance uint64, begin func
 	if b := t.bonds[key]; b != nil || instance != 0 {
 		return b, nil
 	}
-	if t.isDraining != nil && t.isDraining() {
-		return nil, errDraining
-	}
 	n := t.countBonds(key.device)
+	if err := t.admit(n > 0); err != nil {
+		return nil, err
+	}
 	// such as of a crashed process
 	if n >= t.maxBonds && t.retireDisconnected(key.device, func(*session) bool { return true }) {
 		n--
@@ -247,12 +248,16 @@ func (t *sessionTable) closeTable() []*session {
 // uniqueBondID returns a bond's short ID, with a number if another bond has it already. mu must be
 // held.
 func (t *sessionTable) uniqueBondID(id wire.BondID) string {
-	taken := map[string]bool{}
-	for _, b := range t.bonds {
-		taken[b.id] = true
+	taken := func(id string) bool {
+		for _, b := range t.bonds {
+			if b.id == id {
+				return true
+			}
+		}
+		return false
 	}
 	free := id.String()
-	for n := 2; taken[free]; n++ {
+	for n := 2; taken(free); n++ {
 		free = fmt.Sprintf("%v-%d", id, n)
 	}
 	return free
@@ -291,9 +296,12 @@ func (t *sessionTable) isKeyCopied(device identity.PublicKey, now time.Time) boo
 func (t *sessionTable) detectCopies(now time.Time, isUsed func(*session) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	in, used := map[identity.PublicKey]int{}, map[*session]bool{}
+	all, in, used := map[identity.PublicKey]int{}, map[identity.PublicKey]int{}, map[*session]bool{}
+	for k := range t.bonds {
+		all[k.device]++
+	}
 	for k, b := range t.bonds {
-		if used[b] = t.countBonds(k.device) > 1 && isUsed(b); used[b] {
+		if used[b] = all[k.device] > 1 && isUsed(b); used[b] {
 			in[k.device]++
 		}
 	}

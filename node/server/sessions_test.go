@@ -39,6 +39,7 @@ func tableOf(
 		log:        slog.New(slog.DiscardHandler),
 		logFor:     newCallerLog(trust, slog.New(slog.DiscardHandler)).forDevice,
 		checkTrust: checkTrust,
+		admit:      func(bool) error { return nil },
 		bonds:      map[bondKey]*session{},
 		retire: func(b *session, _ wire.Refuse) {
 			*retired = append(*retired, b)
