@@ -40,6 +40,7 @@ type FleetServer struct {
 	// Running says whether it has reported within ten seconds; null at primaries, which do not know.
 	Running     *bool      `json:"running,omitempty"`
 	Draining    bool       `json:"draining,omitempty"`
+	Full        bool       `json:"full,omitempty"` // it has no room for more devices
 	Version     string     `json:"version,omitempty"`
 	Bonds       int        `json:"bonds,omitempty"`
 	Streams     int        `json:"streams,omitempty"`

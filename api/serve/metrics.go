@@ -351,7 +351,7 @@ func sampleServers(s api.Status) []sample {
 	if s.Fleet == nil || s.Fleet.Engine == "" {
 		return nil
 	}
-	var running, draining, silent, unlisted float64
+	var running, draining, full, silent, unlisted float64
 	for _, one := range s.Fleet.Servers {
 		switch {
 		case one.Running == nil || !*one.Running:
@@ -360,12 +360,14 @@ func sampleServers(s api.Status) []sample {
 			unlisted++
 		case one.Draining:
 			draining++
+		case one.Full:
+			full++
 		default:
 			running++
 		}
 	}
-	return []sample{{running, []string{"running"}}, {draining, []string{"draining"}}, {silent, []string{"silent"}},
-		{unlisted, []string{"unlisted"}}}
+	return []sample{{running, []string{"running"}}, {draining, []string{"draining"}}, {full, []string{"full"}},
+		{silent, []string{"silent"}}, {unlisted, []string{"unlisted"}}}
 }
 
 func boolSampleValue(b bool) float64 {

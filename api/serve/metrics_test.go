@@ -23,6 +23,7 @@ func exampleFleet() *api.Fleet {
 		EngineLost: true, AgeSeconds: 12.5, Devices: 7, Draining: true, Waiting: 3, Servers: []api.FleetServer{
 			{Name: "eu1", Listed: true, Running: &yes, Draining: true}, {Name: "eu2", Listed: true, Running: &yes},
 			{Name: "eu3", Listed: true, Running: &yes}, {Name: "us1", Listed: true, Running: &no},
+			{Name: "us2", Listed: true, Running: &yes, Full: true},
 			{Name: "new", Running: &yes}}}
 }
 

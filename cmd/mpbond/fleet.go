@@ -282,6 +282,7 @@ func fleetStatusCommand(o *fleetOptions) *cobra.Command {
 
   runs        it has reported within ten seconds
   drains      it accepts no new bonds
+  full        it has no room for more devices
   silent      it is on the list and does not run
   not listed  it runs, and primaries do not use it: mpbond fleet add
 
@@ -327,6 +328,8 @@ func describeServerState(s api.FleetServer) string {
 		return "not listed"
 	case s.Draining:
 		return "drains"
+	case s.Full:
+		return "full"
 	}
 	return "runs"
 }

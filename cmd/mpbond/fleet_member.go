@@ -144,7 +144,7 @@ func (l *loadMeter) measure() (load fleet.Load) {
 	if d := now.Sub(l.last); d > 0 && l.cpu > 0 {
 		load.CPU = min(float64(cpu-l.cpu)/float64(d)/float64(runtime.NumCPU()), 1)
 	}
-	l.last, l.cpu, load.Memory = now, cpu, memoryInUse()
+	l.last, l.cpu, load.Memory, load.Full = now, cpu, memoryInUse(), l.server.IsFull()
 	return load
 }
 
@@ -187,7 +187,7 @@ func addServerState(s *api.FleetServer, st fleet.ServerState) {
 	running := true
 	s.Running, s.Draining, s.Version = &running, st.Draining, st.Version
 	s.Bonds, s.Streams = st.Load.Bonds, st.Load.Streams
-	s.RateBps, s.CPU, s.MemoryBytes = st.Load.Rate, st.Load.CPU, st.Load.Memory
+	s.RateBps, s.CPU, s.MemoryBytes, s.Full = st.Load.Rate, st.Load.CPU, st.Load.Memory, st.Load.Full
 }
 
 // printFleetStatus prints what a server or primary knows of its fleet.

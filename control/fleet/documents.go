@@ -252,9 +252,10 @@ func (s ServerState) clockOffset(now time.Time) time.Duration { return s.At.Sub(
 type Load struct {
 	Bonds   int        `json:"bonds"`
 	Streams int        `json:"streams"`
-	Rate    unit.Rate  `json:"rate"`   // both directions, of the last seconds
-	CPU     float64    `json:"cpu"`    // share of the machine's processors that the process uses, 0 to 1
-	Memory  unit.Bytes `json:"memory"` // of the process
+	Rate    unit.Rate  `json:"rate"`           // both directions, of the last seconds
+	CPU     float64    `json:"cpu"`            // share of the machine's processors that the process uses, 0 to 1
+	Memory  unit.Bytes `json:"memory"`         // of the process
+	Full    bool       `json:"full,omitempty"` // it has no room for more devices
 }
 
 // Order is what the operator orders a server to do.
@@ -281,6 +282,7 @@ const OfferDest = "fleet.mpbond.invalid:1"
 type Hint struct {
 	Name     string  `json:"name"`
 	Draining bool    `json:"draining,omitempty"`
+	Full     bool    `json:"full,omitempty"`
 	CPU      float64 `json:"cpu"`
 }
 

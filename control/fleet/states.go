@@ -70,7 +70,7 @@ func (s *serverStates) listBehind(l ServerList, revision uint64, now time.Time) 
 func (s *serverStates) hints(now time.Time) []Hint {
 	list := []Hint{}
 	for _, st := range s.running(now) {
-		list = append(list, Hint{Name: st.Name, Draining: st.Draining, CPU: st.Load.CPU})
+		list = append(list, Hint{Name: st.Name, Draining: st.Draining, Full: st.Load.Full, CPU: st.Load.CPU})
 	}
 	return list[:min(len(list), MaxServers)]
 }

@@ -157,7 +157,7 @@ func (g *fleetGuide) listCandidates(without identity.PublicKey, now time.Time) [
 		switch isKnown := now.Sub(g.hintsAt) < time.Minute; {
 		case now.Before(g.avoided[p.Key]):
 			c.rank = 3
-		case c.hint != nil && c.hint.Draining:
+		case c.hint != nil && (c.hint.Draining || c.hint.Full):
 			c.rank = 2
 		case isKnown && c.hint == nil:
 			c.rank = 1
@@ -307,8 +307,8 @@ func (g *fleetGuide) switchServer(ctx context.Context, f failedAttempt) bool {
 		return true // another supervisor was faster
 	}
 	// Of the fleet's servers all refuse a device that is revoked, paused or too old. Helpers are not believed.
-	drains := isDraining(f.cause) && !f.helped
-	if refusal.Is(f.cause) || g.bond.hasSubflow() && !drains || !g.shouldLeave(f) {
+	sentAway := isSentAway(f.cause)
+	if refusal.Is(f.cause) || g.bond.hasSubflow() && (!sentAway || f.helped) || !g.shouldLeave(f) {
 		return false
 	}
 	defer g.endChoice()
@@ -316,14 +316,17 @@ func (g *fleetGuide) switchServer(ctx context.Context, f failedAttempt) bool {
 	if others := g.listCandidates(f.server, time.Now()); !ok && f.helped && len(others) > 0 {
 		next, ok = others[0].peer, true
 	}
-	if !ok || isDraining(f.cause) && g.isRefusing(next, time.Now()) {
+	if !ok || sentAway && g.isRefusing(next, time.Now()) {
 		return false
 	}
 	g.log.Warn("another server of the fleet takes over", "from", now.Name, "to", next.Name, "cause", f.cause)
 	s := g.bond.currentSession()
-	if g.server.setServer(next); drains {
+	switch g.server.setServer(next); {
+	case sentAway && g.bond.hasSubflow():
 		g.bond.drainSession(s, drainTime)
-	} else {
+	case sentAway: // that server does not have this bond: streams would wait for nothing
+		g.bond.replaceSession(s, "server "+now.Name+" accepts no new bonds; new connections use "+next.Name)
+	default:
 		g.bond.replaceSession(s, "server "+now.Name+" does not answer; new connections use "+next.Name)
 	}
 	g.askSoon()
@@ -333,11 +336,11 @@ func (g *fleetGuide) switchServer(ctx context.Context, f failedAttempt) bool {
 
 // isClear reports whether a failure is that of the server, and not of this device's links.
 func (f failedAttempt) isClear() bool {
-	return !f.helped && (errors.Is(f.cause, syscall.ECONNREFUSED) || isDraining(f.cause))
+	return !f.helped && (errors.Is(f.cause, syscall.ECONNREFUSED) || isSentAway(f.cause))
 }
 
-// isDraining reports whether a server has refused a subflow because it ends or drains.
-func isDraining(err error) bool {
+// isSentAway reports whether a server has refused a subflow because it accepts no new bonds: it ends, drains or is full.
+func isSentAway(err error) bool {
 	var r wire.Refuse
 	return errors.As(err, &r) && r.Code == wire.CodeClosed
 }
@@ -351,13 +354,13 @@ func (g *fleetGuide) shouldLeave(f failedAttempt) bool {
 		return false
 	}
 	delete(g.failures, f.server)
-	if g.avoided[f.server], g.choosing = time.Now().Add(avoidTime), true; isDraining(f.cause) {
+	if g.avoided[f.server], g.choosing = time.Now().Add(avoidTime), true; isSentAway(f.cause) {
 		g.refusing[f.server] = time.Now().Add(refuseTime)
 	}
 	return true
 }
 
-// isRefusing reports whether a server answers but has refused this device lately: it drains, or has lost its fleet.
+// isRefusing reports whether a server answers but has refused this device lately: it drains, is full, or has lost its fleet.
 // Going there from another one that refuses too would never end.
 func (g *fleetGuide) isRefusing(p identity.Peer, now time.Time) bool {
 	g.mu.Lock()
