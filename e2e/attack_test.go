@@ -67,35 +67,6 @@ func (a *attacker) stop() string {
 	return strings.TrimSpace(string(last))
 }
 
-// newMemoryGroup makes a cgroup, version 1 or 2, with a memory limit. It returns a command prefix
-// that runs a program in it.
-func newMemoryGroup(t *testing.T, limit unit.Bytes) (within []string) {
-	t.Helper()
-	for _, g := range []struct{ root, file string }{{"/sys/fs/cgroup", "memory.max"},
-		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}} {
-		dir, err := os.MkdirTemp(g.root, "mpbond-test")
-		if err != nil {
-			continue
-		}
-		f, err := os.OpenFile(filepath.Join(dir, g.file), os.O_WRONLY, 0) // absent without the memory controller
-		if err == nil {
-			_, err = fmt.Fprint(f, int64(limit))
-			f.Close()
-		}
-		if err == nil {
-			t.Cleanup(func() {
-				// fails until the kernel has seen its processes end
-				rig.Eventually(t, func() error { return os.Remove(dir) })
-			})
-			t.Logf("the server's cgroup is %s", dir)
-			return []string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(dir, "cgroup.procs")}
-		}
-		_ = os.Remove(dir)
-	}
-	t.Skip("cannot make a cgroup with a memory limit here")
-	return nil
-}
-
 // newVictim makes a network with a server that is started by the command prefix within. Its node
 // helper1 has the key of a tablet that the server trusts as a second primary.
 func newVictim(t *testing.T, within []string) *network {
@@ -175,7 +146,7 @@ func TestExhaustedServer(t *testing.T) {
 	const limit = 600 * unit.MB
 	for _, kind := range []string{"pages", "gaps"} {
 		t.Run(kind, func(t *testing.T) {
-			n := newVictim(t, newMemoryGroup(t, limit))
+			n := newVictim(t, rig.NewMemoryGroup(t, limit))
 			n.startPrimary()
 			const size = 40 * mb
 			download := func() time.Duration {

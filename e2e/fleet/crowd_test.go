@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -42,9 +43,11 @@ type crowd struct {
 	*rig.Network
 	engine  *natstest.Cluster
 	servers map[string]*rig.Process
-	echo    string // address of a server that echoes
-	devices []*crowdDevice
-	running sync.WaitGroup // the devices
+	// addresses are those of the servers, by name.
+	addresses map[string]string
+	echo      string // address of a server that echoes
+	devices   []*crowdDevice
+	running   sync.WaitGroup // the devices
 }
 
 // crowdDevice is a device with streams that stay open.
@@ -61,7 +64,7 @@ func TestCrowd(t *testing.T) {
 	if *crowdDevices > maxAtOneAddress && !runFromManyAddresses(t) {
 		return
 	}
-	c, ctx := newCrowd(t, serverNames)
+	c, ctx := newCrowd(t, serverNames, nil)
 	before := c.memory()
 	c.invite(*crowdDevices)
 	c.enroll(ctx)
@@ -85,12 +88,13 @@ func TestCrowd(t *testing.T) {
 	c.killOne(ctx)
 }
 
-// newCrowd starts a fleet. Its devices run until ctx ends, with the test.
-func newCrowd(t *testing.T, servers []string) (c *crowd, ctx context.Context) {
+// newCrowd starts a fleet. Its devices run until ctx ends, with the test. within has a command prefix for servers that
+// need one, by name.
+func newCrowd(t *testing.T, servers []string, within map[string][]string) (c *crowd, ctx context.Context) {
 	t.Helper()
-	c = &crowd{Network: rig.New(t, rig.Options{}), servers: map[string]*rig.Process{}}
+	c = &crowd{Network: rig.New(t, rig.Options{}), servers: map[string]*rig.Process{}, addresses: map[string]string{}}
 	c.engine = natstest.Start(t, natstest.Options{Nodes: 3, Monitor: true})
-	c.start(servers)
+	c.start(servers, within)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		cancel()
@@ -100,7 +104,7 @@ func newCrowd(t *testing.T, servers []string) (c *crowd, ctx context.Context) {
 }
 
 // start starts the fleet and a server that echoes.
-func (c *crowd) start(names []string) {
+func (c *crowd) start(names []string, within map[string][]string) {
 	rig.Eventually(c, func() error {
 		_, err := c.Run("operator", c.Mpbond, "fleet", "init", "acme", "--fleet", c.engine.URLs())
 		return err
@@ -116,35 +120,32 @@ func (c *crowd) start(names []string) {
 			c.Fatal(err)
 		}
 		c.Must("operator", c.Mpbond, "fleet", "add", name, "--key", key.Key, "--addr", at, "--region", "eu")
-		c.servers[name] = c.Start(name, c.Mpbond, "server", "--listen", at, "--allow", "127.0.0.0/8", "--name", name,
-			"--fleet", c.engine.URLs(), "--log-level", "warn")
+		c.addresses[name] = at
+		c.servers[name] = c.Start(name, slices.Concat(within[name], []string{c.Mpbond, "server", "--listen", at, "--allow",
+			"127.0.0.0/8", "--name", name, "--fleet", c.engine.URLs(), "--log-level", "warn"})...)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		c.Fatal(err)
-	}
-	c.echo = l.Addr().String()
-	var conns sync.WaitGroup
-	conns.Go(func() {
-		for {
-			s, err := l.Accept()
-			if err != nil {
-				return
-			}
-			conns.Go(func() {
-				defer s.Close()
-				// not as a splice: that has a pipe for each connection
-				_, _ = io.CopyBuffer(struct{ io.Writer }{s}, struct{ io.Reader }{s}, make([]byte, 512))
-			})
-		}
-	})
-	c.Cleanup(func() { l.Close() })
+	c.echo = c.startStreamServer(echoProgram)
 	rig.Eventually(c, func() error {
 		if b := c.bonds(); len(b) != len(names) {
 			return fmt.Errorf("servers %v run", b)
 		}
 		return nil
 	})
+}
+
+// startStreamServer starts a server of streams, echoProgram or sourceProgram, and returns its address.
+func (c *crowd) startStreamServer(program string) string {
+	c.Helper()
+	at := porttest.FreeAddress(c)
+	c.Start(program, os.Args[0], "lab", program, at)
+	rig.Eventually(c, func() error {
+		s, err := net.Dial("tcp", at)
+		if err == nil {
+			s.Close()
+		}
+		return err
+	})
+	return at
 }
 
 // bonds returns the bonds of each server that runs.

@@ -33,7 +33,7 @@ import (
 	"mpbond/lab"
 )
 
-func TestMain(m *testing.M) { rig.Main(m, nil) }
+func TestMain(m *testing.M) { rig.Main(m, runStreamServer) }
 
 // mb is a megabyte.
 const mb = 1_000_000

@@ -6,6 +6,7 @@
 //	rig.go      the test binary as a program, and helpers for all tests
 //	plain.go    a web server without lengths, and a relay
 //	network.go  nodes and their processes
+//	memory.go   a limit of memory
 //	samples.go  IQ samples of a mobile cell
 package rig
 

@@ -25,8 +25,9 @@ type Memory struct {
 
 	mu        sync.Mutex
 	sockets   int
-	used      unit.Bytes
-	peak      unit.Bytes // of used, since the last Trim that freed memory
+	fixed     unit.Bytes // of subflows and sockets
+	used      unit.Bytes // of bytes that devices hold
+	peak      unit.Bytes // of fixed and used, since the last Trim that freed memory
 	trimmedAt time.Time  // time of that Trim
 }
 
@@ -89,7 +90,7 @@ func (m *Memory) LackForSubflow() string {
 // held.
 func (m *Memory) findLack(n unit.Bytes, reserve int) string {
 	switch {
-	case m.used+n > m.limit-m.limit/unit.Bytes(reserve):
+	case n > m.roomForFixed(reserve):
 		return lackOfMemory
 	case m.sockets >= m.maxSockets-m.maxSockets/reserve:
 		return lackOfFiles
@@ -97,13 +98,20 @@ func (m *Memory) findLack(n unit.Bytes, reserve int) string {
 	return ""
 }
 
+// roomForFixed returns how much memory more subflows and sockets may have if one part in reserve is kept. Bytes that
+// devices hold do not count: they give way. mu must be held.
+func (m *Memory) roomForFixed(reserve int) unit.Bytes {
+	return m.limit - m.limit/unit.Bytes(reserve) - m.fixed
+}
+
 // Trim returns memory that is no longer used to the system, if it is much. Call it every few
 // seconds.
 func (m *Memory) Trim() {
 	m.mu.Lock()
-	free := m.peak-m.used >= max(minTrim, m.peak/2) && time.Since(m.trimmedAt) >= trimInterval
+	used := m.fixed + m.used
+	free := m.peak-used >= max(minTrim, m.peak/2) && time.Since(m.trimmedAt) >= trimInterval
 	if free {
-		m.peak, m.trimmedAt = m.used, time.Now()
+		m.peak, m.trimmedAt = used, time.Now()
 	}
 	m.mu.Unlock()
 	if free {
@@ -114,13 +122,16 @@ func (m *Memory) Trim() {
 // Share is the part of a Memory that one device uses. It implements bond.Memory.
 type Share struct {
 	memory *Memory
-	used   unit.Bytes // without subflows; guarded by memory.mu
+
+	// Guarded by memory.mu.
+	used    unit.Bytes // without subflows and sockets
+	sockets int        // to destinations
 }
 
 // NewShare returns an empty Share.
 func (m *Memory) NewShare() *Share { return &Share{memory: m} }
 
-// Used returns the bytes that the device uses, without its subflows.
+// Used returns the bytes that the device holds, without its subflows and sockets.
 func (s *Share) Used() unit.Bytes {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
@@ -131,12 +142,7 @@ func (s *Share) Used() unit.Bytes {
 func (s *Share) Take(n unit.Bytes) bool {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	return s.takeMemory(n)
-}
-
-// takeMemory takes n bytes if the device may have them. memory.mu must be held.
-func (s *Share) takeMemory(n unit.Bytes) bool {
-	if s.used+n > 3*(s.memory.limit-s.memory.used-n) {
+	if s.used+n > 3*(s.memory.freeBytes()-n) {
 		return false
 	}
 	s.addUsedMemory(n)
@@ -144,17 +150,19 @@ func (s *Share) takeMemory(n unit.Bytes) bool {
 }
 
 // TakeSocket counts a socket to a destination, with the memory to serve it, until ReleaseSocket. If the device may not
-// have it, it counts nothing and returns what there is too little of, as LackForDevice does; else "".
+// have it, it counts nothing and returns what there is too little of, as LackForDevice does; else "". As with bytes, a
+// device has at most three times what is left.
 func (s *Share) TakeSocket() (lack string) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
 	if lack := s.memory.findLack(socketCost, openReserve); lack != "" {
 		return lack
 	}
-	if !s.takeMemory(socketCost) {
+	if unit.Bytes(s.sockets+1)*socketCost > 3*(s.memory.roomForFixed(openReserve)-socketCost) {
 		return lackOfMemory
 	}
-	s.memory.sockets++
+	s.sockets++
+	s.memory.addFixed(1, socketCost)
 	return ""
 }
 
@@ -162,33 +170,39 @@ func (s *Share) TakeSocket() (lack string) {
 func (s *Share) ReleaseSocket() {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	s.memory.sockets--
-	s.addUsedMemory(-socketCost)
+	s.sockets--
+	s.memory.addFixed(-1, -socketCost)
 }
 
-// addSubflows counts n subflows with their sockets, without a limit. They are no part of what the device has used, so
-// that streams go on where subflows have filled the memory. A nil Share counts nothing.
+// addSubflows counts n subflows with their sockets, without a limit. A nil Share counts nothing.
 func (s *Share) addSubflows(n int) {
 	if s == nil {
 		return
 	}
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	s.memory.sockets += n
-	s.memory.addUsedMemory(unit.Bytes(n) * subflowCost)
+	s.memory.addFixed(n, unit.Bytes(n)*subflowCost)
 }
 
 // addUsedMemory counts n bytes. memory.mu must be held.
 func (s *Share) addUsedMemory(n unit.Bytes) {
 	s.used += n
-	s.memory.addUsedMemory(n)
+	s.memory.used += n
+	s.memory.updatePeak()
 }
 
-// addUsedMemory counts n bytes. mu must be held.
-func (m *Memory) addUsedMemory(n unit.Bytes) {
-	m.used += n
-	m.peak = max(m.peak, m.used)
+// addFixed counts sockets with their memory. mu must be held.
+func (m *Memory) addFixed(sockets int, n unit.Bytes) {
+	m.sockets += sockets
+	m.fixed += n
+	m.updatePeak()
 }
+
+// updatePeak updates peak. mu must be held.
+func (m *Memory) updatePeak() { m.peak = max(m.peak, m.fixed+m.used) }
+
+// freeBytes returns what is left for the bytes of devices. mu must be held.
+func (m *Memory) freeBytes() unit.Bytes { return m.limit - m.fixed - m.used }
 
 // Release implements bond.Memory.
 func (s *Share) Release(n unit.Bytes) {
@@ -201,5 +215,5 @@ func (s *Share) Release(n unit.Bytes) {
 func (s *Share) IsShort() bool {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	return s.used > s.memory.limit-s.memory.used
+	return s.used > s.memory.freeBytes()
 }

@@ -81,8 +81,8 @@ func TestLack(t *testing.T) {
 	for range 2 { // a second time changes nothing
 		bonds[0].Close(gone)
 	}
-	if m.LackForDevice() != "" || m.used != 13*subflowCost || m.sockets != 13 {
-		t.Errorf("after the end of one: %v and %d sockets in use", m.used, m.sockets)
+	if m.LackForDevice() != "" || m.fixed != 13*subflowCost || m.sockets != 13 {
+		t.Errorf("after the end of one: %v and %d sockets in use", m.fixed, m.sockets)
 	}
 	m.maxSockets, m.limit = 16, 32*subflowCost
 	s := m.NewShare()
@@ -94,9 +94,12 @@ func TestLack(t *testing.T) {
 	if s.TakeSocket() != "" || s.TakeSocket() != lackOfFiles || m.LackForSubflow() != lackOfFiles {
 		t.Errorf("%d sockets", m.sockets)
 	}
-	used := m.used
-	if s.ReleaseSocket(); m.sockets != 14 || m.used != used-socketCost {
-		t.Errorf("%d sockets and %v after a release", m.sockets, m.used)
+	fixed := m.fixed
+	if s.ReleaseSocket(); m.sockets != 14 || m.fixed != fixed-socketCost {
+		t.Errorf("%d sockets and %v after a release", m.sockets, m.fixed)
+	}
+	if other := m.NewShare(); !other.Take(m.freeBytes()/2) || m.LackForSubflow() != "" || other.TakeSocket() != "" {
+		t.Error("bytes that a device holds keep out streams and subflows")
 	}
 }
 
@@ -109,7 +112,7 @@ func TestWriteWaitsForMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, left := m.NewShare(), m.limit-m.used
+		other, left := m.NewShare(), m.freeBytes()
 		other.addUsedMemory(left)
 		written := make(chan error, 1)
 		go func() {

@@ -339,7 +339,8 @@ func (f failedAttempt) isClear() bool {
 	return !f.helped && (errors.Is(f.cause, syscall.ECONNREFUSED) || isSentAway(f.cause))
 }
 
-// isSentAway reports whether a server has refused a subflow because it accepts no new bonds: it ends, drains or is full.
+// isSentAway reports whether a server has refused a subflow because it accepts no new bonds: it ends, drains or is
+// full.
 func isSentAway(err error) bool {
 	var r wire.Refuse
 	return errors.As(err, &r) && r.Code == wire.CodeClosed
@@ -360,8 +361,8 @@ func (g *fleetGuide) shouldLeave(f failedAttempt) bool {
 	return true
 }
 
-// isRefusing reports whether a server answers but has refused this device lately: it drains, is full, or has lost its fleet.
-// Going there from another one that refuses too would never end.
+// isRefusing reports whether a server answers but has refused this device lately: it drains, is full, or has lost its
+// fleet. Going there from another one that refuses too would never end.
 func (g *fleetGuide) isRefusing(p identity.Peer, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -83,8 +83,8 @@ func TestFullServer(t *testing.T) {
 	if b, err := join(last, 1, 0); err != nil || b == nil {
 		t.Error("the first subflow of a bond that is in:", err)
 	}
-	if _, err := s.bondForSubflow(t.Context(), bondKey{d.key.Public(), wire.BondID{9}}, wire.Join{}); !errors.As(err, &refusal) ||
-		refusal.Code != wire.CodeLimit {
+	_, err = s.bondForSubflow(t.Context(), bondKey{d.key.Public(), wire.BondID{9}}, wire.Join{})
+	if !errors.As(err, &refusal) || refusal.Code != wire.CodeLimit {
 		t.Errorf("another subflow: %v", err)
 	}
 	roundTrip()

@@ -535,8 +535,8 @@ func (s *Server) logFull(lack string) {
 		s.log.Info("the server accepts new devices again")
 		return
 	}
-	s.log.Warn("the server is full: new devices are refused", "lack", lack, "bonds", len(s.sessions.listSessions()), "hint",
-		"add a server to the fleet, or give this one more memory and files")
+	s.log.Warn("the server is full: new devices are refused", "lack", lack, "bonds", len(s.sessions.listSessions()),
+		"hint", "add a server to the fleet, or give this one more memory and files")
 }
 
 // IsFull reports whether the server has no room for more devices.
