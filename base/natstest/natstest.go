@@ -61,7 +61,9 @@ type Options struct {
 	// DiskSize is the size of a disk for each node, in bytes: see Node.FillDisk. 0: they share that of this machine.
 	DiskSize int64
 	// Hosts are the addresses of the nodes, where Command prepares programs to run; nil: all run here.
-	Hosts   []string
+	Hosts []string
+	// Names are names in the certificates, besides the addresses.
+	Names   []string
 	Command func(node int, argv ...string) *exec.Cmd
 }
 
@@ -101,7 +103,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	program, dir := Program(t), t.TempDir()
 	c, scheme := &Cluster{}, "nats"
 	if o.TLS {
-		c.CAFile = writeCertificates(t, dir, append([]string{"127.0.0.1"}, o.Hosts...))
+		c.CAFile = writeCertificates(t, dir, append([]string{"127.0.0.1"}, o.Hosts...), o.Names)
 		scheme = "tls"
 	}
 	n := max(o.Nodes, len(o.Hosts), 1)
@@ -270,8 +272,8 @@ func (n *Node) Pause() { _ = n.cmd.Process.Signal(syscall.SIGSTOP) }
 func (n *Node) Resume() { _ = n.cmd.Process.Signal(syscall.SIGCONT) }
 
 // writeCertificates writes an authority's certificate, which it returns the path of, and a certificate
-// for the hosts with its key.
-func writeCertificates(t testing.TB, dir string, hosts []string) (caFile string) {
+// for the addresses and names with its key.
+func writeCertificates(t testing.TB, dir string, hosts, names []string) (caFile string) {
 	t.Helper()
 	fail := func(err error) {
 		if err != nil {
@@ -293,7 +295,7 @@ func writeCertificates(t testing.TB, dir string, hosts []string) (caFile string)
 	fail(err)
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "mpbond test node"},
 		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+		DNSNames: names, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	for _, h := range hosts {
 		leaf.IPAddresses = append(leaf.IPAddresses, net.ParseIP(h))
 	}

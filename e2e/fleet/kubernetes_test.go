@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -65,6 +66,7 @@ type pod struct {
 				FieldRef struct {
 					FieldPath string `yaml:"fieldPath"`
 				} `yaml:"fieldRef"`
+				ConfigMapKeyRef struct{ Name, Key string } `yaml:"configMapKeyRef"`
 			} `yaml:"valueFrom"`
 		}
 		Ports []struct {
@@ -90,6 +92,7 @@ type pod struct {
 			SecretName  string `yaml:"secretName"`
 			DefaultMode int    `yaml:"defaultMode"`
 		}
+		ConfigMap struct{ Name string } `yaml:"configMap"`
 	}
 }
 
@@ -98,9 +101,14 @@ type cluster struct {
 	*rig.Network
 	hosts map[string]string
 	set   statefulSet
-	// secrets has a directory for each volume that is a secret.
-	secrets map[string]string
+	// data has the files of each Secret and ConfigMap by their keys.
+	data map[string]map[string][]byte
+	// volumes has a directory for each volume that is one of these.
+	volumes map[string]string
 }
+
+// engineName is the name of the engine's service.
+const engineName = "nats.nats.svc"
 
 // readObjects returns the objects of the file by kind.
 func readObjects(t *testing.T) map[string]*object {
@@ -156,23 +164,30 @@ func (c *cluster) container(m image, name string) *container {
 	variables := strings.NewReplacer() // $(NAME)
 	var env, pairs []string
 	for _, e := range k.Env {
-		if path := e.ValueFrom.FieldRef.FieldPath; path == "metadata.name" {
+		switch from := e.ValueFrom; {
+		case from.FieldRef.FieldPath == "metadata.name":
 			e.Value = name
-		} else if path != "" {
-			c.Fatalf("variable %s is of %s", e.Name, path)
+		case from.ConfigMapKeyRef.Name != "":
+			value, ok := c.data[from.ConfigMapKeyRef.Name][from.ConfigMapKeyRef.Key]
+			if !ok {
+				c.Fatalf("variable %s: there is no %v", e.Name, from.ConfigMapKeyRef)
+			}
+			e.Value = string(value)
+		case e.Value == "":
+			c.Fatalf("variable %s has no value", e.Name)
 		}
 		env, pairs = append(env, e.Name+"="+e.Value), append(pairs, "$("+e.Name+")", e.Value)
 		variables = strings.NewReplacer(pairs...)
 	}
 	out := &container{image: m, node: name, env: env, volumes: map[string]string{}, restarts: true,
-		hosts: []string{c.hosts["nats"] + " nats.nats.svc"}}
+		hosts: []string{c.hosts["nats"] + " " + engineName}}
 	out.user = fmt.Sprintf("%d:%d", p.SecurityContext.RunAsUser, p.SecurityContext.RunAsGroup)
 	out.state = "" // an image's files do not get into a volume
 	for _, a := range k.Args {
 		out.command = append(out.command, variables.Replace(a))
 	}
 	for _, mount := range k.VolumeMounts {
-		dir := c.secrets[mount.Name]
+		dir := c.volumes[mount.Name]
 		for _, v := range c.set.VolumeClaimTemplates {
 			if v.Metadata.Name == mount.Name {
 				dir = c.claim()
@@ -202,16 +217,21 @@ func (c *cluster) claim() string {
 	return dir
 }
 
-// makeSecrets makes the volumes that are secrets. files are their files.
-func (c *cluster) makeSecrets(files map[string][]byte) {
+// makeVolumes makes the volumes that are Secrets or ConfigMaps.
+func (c *cluster) makeVolumes() {
 	c.Helper()
-	c.secrets = map[string]string{}
+	c.volumes = map[string]string{}
 	for _, v := range c.set.Template.Spec.Volumes {
 		dir := c.TempDir()
-		c.secrets[v.Name] = dir
+		c.volumes[v.Name] = dir
+		mode := cmp.Or(os.FileMode(v.Secret.DefaultMode), 0o644)
+		files := c.data[cmp.Or(v.Secret.SecretName, v.ConfigMap.Name)]
+		if len(files) == 0 {
+			c.Fatalf("volume %s is of nothing that the page makes", v.Name)
+		}
 		for name, data := range files {
 			path := filepath.Join(dir, name)
-			if err := errors.Join(os.WriteFile(path, data, 0o600), os.Chmod(path, os.FileMode(v.Secret.DefaultMode)),
+			if err := errors.Join(os.WriteFile(path, data, 0o600), os.Chmod(path, mode),
 				os.Chown(path, 0, c.set.Template.Spec.SecurityContext.FSGroup)); err != nil {
 				c.Fatal(err)
 			}
@@ -283,19 +303,30 @@ func TestKubernetes(t *testing.T) {
 	c.hosts = hosts
 	c.Network = rig.New(t, rig.Options{Lab: top})
 
-	nk, keys, files := buildNK(t), map[string]string{}, map[string][]byte{}
+	nk, keys, users := buildNK(t), map[string]string{}, map[string][]byte{}
 	for _, name := range pods {
-		files[name], keys[name] = makeUser(t, nk)
+		users[name], keys[name] = makeUser(t, nk)
 	}
-	c.makeSecrets(files)
 	creds := filepath.Join(t.TempDir(), "operator.creds")
 	operator, operatorKey := makeUser(t, nk)
 	if err := os.WriteFile(creds, operator, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	engine := natstest.Start(t, natstest.Options{Hosts: []string{hosts["nats"]}, Extra: fillUsers(t, operatorKey, keys),
+		TLS: true, Names: []string{engineName},
 		Command: func(_ int, argv ...string) *exec.Cmd { return c.Command("nats", argv...) }})
-	c.Must("operator", c.Mpbond, "fleet", "init", "acme", "--fleet", engine.URLs(), "--creds", creds)
+	var made struct{ Key string }
+	if err := c.JSON(&made, "operator", "fleet", "init", "acme", "--json", "--fleet", engine.URLs(), "--creds", creds,
+		"--fleet-ca", engine.CAFile); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(engine.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.data = map[string]map[string][]byte{"mpbond-creds": users,
+		"mpbond-fleet": {"ca.crt": ca, "fleet-key": []byte(made.Key)}}
+	c.makeVolumes()
 
 	m := mpbondImage(t, c.Network)
 	for _, name := range pods {
