@@ -292,6 +292,9 @@ func TestKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkSelectors(t, objects, c.set)
+	if strings.Contains(readFile(t, kubernetesName), "nats://") { // which would also connect without TLS
+		t.Error("the servers may use the engine without TLS")
+	}
 	var pods []string
 	spokes := []spoke{{node: "primary"}, {node: "operator"}, {node: "nats"}}
 	for i := range c.set.Replicas {
