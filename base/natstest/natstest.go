@@ -131,7 +131,7 @@ func Start(t testing.TB, o Options) *Cluster {
 		var b strings.Builder
 		fmt.Fprintf(&b, "server_name: n%d\nlisten: %q\n", i+1, addrs[i])
 		if !o.NoJetStream {
-			fmt.Fprintf(&b, "jetstream { store_dir: %q, max_memory_store: 64MB, max_file_store: 1GB }\n", node.Dir)
+			fmt.Fprintf(&b, "jetstream { store_dir: %q, max_memory_store: 64MB, max_file_store: 10GB }\n", node.Dir)
 		}
 		if n > 1 {
 			b.WriteString(c.routesOf(t, i, routes, o.Partitions))

@@ -271,7 +271,7 @@ type fleetReport struct {
 	Name    string             `json:"name"`
 	Key     identity.PublicKey `json:"key"`
 	Expires time.Time          `json:"expires,omitzero"`  // of the list of servers
-	Problem string             `json:"problem,omitempty"` // of the list or of a clock, with what to do
+	Problem string             `json:"problem,omitempty"` // of the list, a clock or the engine's room, with what to do
 	Servers []api.FleetServer  `json:"servers"`
 }
 

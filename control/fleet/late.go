@@ -131,6 +131,14 @@ func (l *lateStore) Events(ctx context.Context, from time.Time, follow bool, tak
 	return s.Events(ctx, from, follow, take)
 }
 
+func (l *lateStore) CheckRoom(ctx context.Context) error {
+	s, err := l.engine(ctx)
+	if err != nil {
+		return err
+	}
+	return s.CheckRoom(ctx)
+}
+
 func (l *lateStore) Describe() string { return l.name }
 
 func (l *lateStore) Close() {

@@ -132,6 +132,8 @@ type Store interface {
 	// Events calls take with the events from a time on, oldest first, and with follow also with new ones until
 	// ctx ends, which is no error.
 	Events(ctx context.Context, from time.Time, follow bool, take func(Event)) error
+	// CheckRoom returns a fault of kind Limit if the engine can hardly take more records of a bucket: it names that.
+	CheckRoom(ctx context.Context) error
 	// Describe describes the engine in a few words, for people.
 	Describe() string
 	// Close ends the use of the engine.

@@ -19,7 +19,7 @@ type View struct {
 	Name    string
 	Key     identity.PublicKey
 	Expires time.Time // of the list of servers; zero: there is no valid one
-	Problem error     // of the list, or of a clock; nil: all is well
+	Problem error     // of the list, of a clock, or of the engine's room; nil: all is well
 	Servers []ServerView
 }
 
@@ -59,6 +59,9 @@ func ReadStatus(ctx context.Context, s Store) (v View, err error) {
 			i = len(v.Servers) - 1
 		}
 		v.Servers[i].State = &st
+	}
+	if v.Problem == nil {
+		v.Problem = s.CheckRoom(ctx)
 	}
 	slices.SortFunc(v.Servers, func(a, b ServerView) int {
 		return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.Name, b.Name))

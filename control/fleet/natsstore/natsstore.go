@@ -60,6 +60,8 @@ type Config struct {
 	Log  *slog.Logger
 	// inOrder tries the nodes in their order; in tests.
 	inOrder bool
+	// room is what each bucket may take; 0: see roomOf. In tests.
+	room int64
 }
 
 // Store is a fleet.Store in NATS.
@@ -68,6 +70,7 @@ type Store struct {
 	js      jetstream.JetStream
 	buckets map[fleet.Bucket]jetstream.KeyValue
 	urls    string
+	room    int64 // Config.room
 	log     *slog.Logger
 	denied  atomic.Pointer[denial]
 
@@ -82,10 +85,11 @@ type denial struct {
 }
 
 // Open connects to the engine, and makes the buckets that are missing, with as many replicas as there are nodes,
-// at most three. Errors are faults: Unreachable if no node answers, Permission if it refuses the credentials,
-// Unsupported if it has no JetStream or is too old.
+// at most three. For the operator it also makes room in them. Errors are faults: Unreachable if no node answers,
+// Permission if it refuses the credentials, Unsupported if it has no JetStream or is too old.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
-	s := &Store{buckets: map[fleet.Bucket]jetstream.KeyValue{}, urls: natsconn.HideSecrets(cfg.URLs), log: cfg.Log}
+	s := &Store{buckets: map[fleet.Bucket]jetstream.KeyValue{}, urls: natsconn.HideSecrets(cfg.URLs), room: cfg.room,
+		log: cfg.Log}
 	opts, err := natsconn.Options(cfg.Name, cfg.Creds, cfg.CA)
 	if err != nil {
 		return nil, err
@@ -112,6 +116,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s.conn = conn
 	if s.js, err = jetstream.New(conn); err == nil {
 		err = s.makeBuckets(ctx)
+	}
+	if err == nil && cfg.User == "" {
+		s.makeRoomOrWarn(ctx)
 	}
 	if err != nil {
 		conn.Close()
@@ -171,7 +178,8 @@ func (s *Store) explain(err error) error {
 			"these credentials may not do that: docs/howto/fleet.md lists what each needs")
 	case errors.As(err, &api) && api.ErrorCode == 10023, errors.As(err, &api) && api.ErrorCode == 10047,
 		errors.As(err, &api) && api.ErrorCode == 10077:
-		return fault.New(fault.Limit, fmt.Errorf("the engine has no room: %w", err), "free disk space on its nodes")
+		return fault.New(fault.Limit, fmt.Errorf("the engine has no room: %w", err), "`mpbond fleet status` names a bucket "+
+			"that is full; else free disk space on its nodes, or raise max_file_store there: a fleet reserves 2.1 GB of it")
 	}
 	return fault.New(fault.Unreachable, fmt.Errorf("the engine does not answer: %w", err),
 		"check that nats-server runs")
@@ -218,7 +226,7 @@ func (s *Store) makeBuckets(ctx context.Context) error {
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			_, err = s.js.CreateStream(ctx, jetstream.StreamConfig{Name: eventStream, Subjects: []string{eventSubject},
 				Replicas: replicas, MaxAge: fleet.EventLife, MaxMsgs: maxEvents, MaxMsgSize: fleet.MaxValue,
-				Discard: jetstream.DiscardOld})
+				MaxBytes: eventsRoom, Discard: jetstream.DiscardOld})
 			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 				err = nil
 			}
@@ -234,7 +242,7 @@ func (s *Store) makeBucket(ctx context.Context, b fleet.Bucket, replicas int) (j
 		return kv, err
 	}
 	cfg := jetstream.KeyValueConfig{Bucket: prefix + string(b), History: 1, MaxValueSize: fleet.MaxValue,
-		Replicas: replicas, LimitMarkerTTL: markerLife}
+		MaxBytes: s.roomOf(b), Replicas: replicas, LimitMarkerTTL: markerLife}
 	cfg.TTL = fleet.RecordLife(b)
 	kv, err = s.js.CreateKeyValue(ctx, cfg)
 	switch {

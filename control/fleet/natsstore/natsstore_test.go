@@ -201,7 +201,7 @@ func TestReplicas(t *testing.T) {
 // write neither another server's state nor what only the operator may.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
-	connect := startWithUsers(t)
+	connect := startWithUsers(t, 1, 0)
 	op, server := connect("op"), connect("eu1")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -243,9 +243,9 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// startWithUsers starts an engine with the users of packaging/fleet/users.conf and an operator, "op", and returns a
-// function that connects as one of them.
-func startWithUsers(t *testing.T) func(user string) *Store {
+// startWithUsers starts an engine of some nodes with the users of packaging/fleet/users.conf and an operator, "op". It
+// returns a function that connects as one of them. room is Config.room.
+func startWithUsers(t *testing.T, nodes int, room int64) func(user string) *Store {
 	t.Helper()
 	page, err := os.ReadFile("../../../packaging/fleet/users.conf")
 	if err != nil {
@@ -261,19 +261,20 @@ func startWithUsers(t *testing.T) func(user string) *Store {
 		}
 		users += "{ user: " + name + ", password: x, permissions: {" + permissions + "] } }\n"
 	}
-	c := natstest.Start(t, natstest.Options{
+	c := natstest.Start(t, natstest.Options{Nodes: nodes,
 		Extra: "accounts { FLEET: { jetstream: enabled, users: [ { user: op, password: x }\n" + users + "] } }"})
-	host := strings.TrimPrefix(c.URLs(), "nats://")
 	return func(user string) *Store {
 		t.Helper()
-		cfg := Config{URLs: "nats://" + user + ":x@" + host, Log: slog.New(slog.DiscardHandler)}
+		cfg := Config{URLs: strings.ReplaceAll(c.URLs(), "nats://", "nats://"+user+":x@"), room: room,
+			Log: slog.New(slog.DiscardHandler)}
 		if user != "op" {
 			cfg.User = user
 		}
-		s, err := Open(t.Context(), cfg)
-		if err != nil {
-			t.Fatalf("%s: %v", user, err)
-		}
+		var s *Store
+		waittest.UntilSuccess(t, func() (err error) { // a new cluster has no leader yet
+			s, err = Open(t.Context(), cfg)
+			return err
+		})
 		t.Cleanup(s.Close)
 		return s
 	}
@@ -326,7 +327,7 @@ func expectDenied(t *testing.T, user, op *Store, keys map[string]fleet.Bucket) {
 // work, and can neither write the loads of another one nor read or write what servers share.
 func TestPermitPermissions(t *testing.T) {
 	t.Parallel()
-	connect := startWithUsers(t)
+	connect := startWithUsers(t, 1, 0)
 	op, service := connect("op"), connect("permits1")
 	cells, err := fleet.NewCells(service, "permits1")
 	if err != nil {
@@ -383,7 +384,7 @@ func TestPermitPermissions(t *testing.T) {
 // not need, and that their user is told what to do.
 func TestOlderFleet(t *testing.T) {
 	t.Parallel()
-	connect := startWithUsers(t)
+	connect := startWithUsers(t, 1, 0)
 	op := connect("op")
 	for _, b := range []fleet.Bucket{fleet.Permits, fleet.Loads} {
 		if err := op.js.DeleteKeyValue(t.Context(), prefix+string(b)); err != nil {

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package natsstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/control/fleet"
+)
+
+// Each bucket may take so many bytes at each node. So whoever may write one can fill neither the disks nor another
+// bucket. The sum, 2.1 GB, must be free of JetStream's max_file_store when the fleet is made.
+const (
+	devicesRoom = 768 << 20 // 250,000 devices of 2 KB, and a half more
+	usageRoom   = 640 << 20 // four counts of 0.4 KB for each of them, and a half more
+	codesRoom   = 256 << 20 // 100,000 codes of 1.5 KB, and a half more
+	eventsRoom  = 256 << 20 // the oldest events make room for new ones
+	permitsRoom = 64 << 20  // also for loads
+	otherRoom   = 16 << 20
+)
+
+// roomOf returns how many bytes a bucket may take when it is made.
+func (s *Store) roomOf(b fleet.Bucket) int64 {
+	switch {
+	case s.room > 0:
+		return s.room
+	case b == fleet.Devices:
+		return devicesRoom
+	case b == fleet.UsageCounts:
+		return usageRoom
+	case b == fleet.Codes:
+		return codesRoom
+	case b == fleet.Permits || b == fleet.Loads:
+		return permitsRoom
+	}
+	return otherRoom
+}
+
+// reserveOf returns how much room each command of the operator finds in a bucket, whoever has filled it.
+func (s *Store) reserveOf(b fleet.Bucket) int64 { return s.roomOf(b) / 16 }
+
+// makeRoom bounds the buckets and the events of a fleet that an older version made, and raises the bound of a bucket
+// that is full: the operator must be able to revoke a device while a stolen server fills it. JetStream's max_file_store
+// bounds that. It lowers no bound. Only the operator may do it.
+func (s *Store) makeRoom(ctx context.Context) error {
+	for _, b := range fleet.Buckets() {
+		err := s.editStream(ctx, "KV_"+prefix+string(b), func(cfg *jetstream.StreamConfig, used int64) {
+			switch least := used + s.reserveOf(b); {
+			case cfg.MaxBytes <= 0:
+				cfg.MaxBytes = max(s.roomOf(b), least)
+			case cfg.MaxBytes < least:
+				cfg.MaxBytes = least
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("bucket %s: %w", b, err)
+		}
+	}
+	return s.editStream(ctx, eventStream, func(cfg *jetstream.StreamConfig, _ int64) {
+		if cfg.MaxBytes <= 0 {
+			cfg.MaxBytes = eventsRoom
+		}
+	})
+}
+
+// makeRoomOrWarn does what makeRoom does. That it fails is no reason to fail: it concerns a later write, if any.
+func (s *Store) makeRoomOrWarn(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	if err := s.makeRoom(ctx); err != nil {
+		err = s.explain(err)
+		s.log.Warn("the engine's buckets are not bounded as they should be", "err", err, "hint", fault.HintOf(err))
+		s.denied.Store(nil) // a user who may only read
+	}
+}
+
+// editStream changes the bound of a stream that uses some bytes, if edit does.
+func (s *Store) editStream(ctx context.Context, name string, edit func(cfg *jetstream.StreamConfig, used int64)) error {
+	return s.ask(ctx, func(ctx context.Context) error {
+		stream, err := s.js.Stream(ctx, name)
+		if err != nil {
+			return err
+		}
+		info := stream.CachedInfo()
+		cfg := info.Config
+		if edit(&cfg, int64(info.State.Bytes)); cfg.MaxBytes == info.Config.MaxBytes {
+			return nil
+		}
+		_, err = s.js.UpdateStream(ctx, cfg)
+		return err
+	})
+}
+
+// CheckRoom implements fleet.Store. A bucket is nearly full when an eighth of its first bound is left.
+func (s *Store) CheckRoom(ctx context.Context) error {
+	var full []string
+	for _, b := range fleet.Buckets() {
+		stream, err := s.js.Stream(ctx, "KV_"+prefix+string(b))
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue // of a fleet that an older version made
+		}
+		if err != nil {
+			return s.explain(err)
+		}
+		info := stream.CachedInfo()
+		if used := int64(info.State.Bytes); info.Config.MaxBytes-used <= 2*s.reserveOf(b) {
+			full = append(full, fmt.Sprintf("%s (%v of %v)", info.Config.Name, unit.Bytes(used),
+				unit.Bytes(info.Config.MaxBytes)))
+		}
+	}
+	if len(full) == 0 {
+		return nil
+	}
+	return fault.New(fault.Limit, fmt.Errorf("nearly full on the engine: %s", strings.Join(full, ", ")),
+		"a fleet that has grown needs more: `nats stream edit NAME --max-bytes SIZE`; if it has not grown, a server may be "+
+			"stolen: docs/howto/fleet.md")
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package natsstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/waittest"
+	"mpbond/control/fleet"
+	"mpbond/link/pairing"
+)
+
+// TestStolenServerFillsBuckets checks that a server's credentials fill no bucket beyond its bound, that the operator is
+// told which ones are full, and that a revocation reaches a server all the same.
+func TestStolenServerFillsBuckets(t *testing.T) {
+	t.Parallel()
+	for _, nodes := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
+			t.Parallel()
+			const room = 1 << 20
+			connect := startWithUsers(t, nodes, room)
+			key := newKey(t)
+			op := fleet.NewOperator(connect("op"), key)
+			if err := op.Init(t.Context(), "acme"); err != nil {
+				t.Fatal(err)
+			}
+			device := enrollOne(t, op, connect("eu1"))
+			thief := connect("eu1")
+			for b, text := range map[fleet.Bucket]string{fleet.UsageCounts: "%d.eu1", fleet.Codes: "%d",
+				fleet.Devices: "%d"} {
+				fill(t, thief, b, text, room)
+			}
+			for range 100 {
+				if err := thief.AddEvent(t.Context(), fleet.Event{Kind: "junk", Text: strings.Repeat("x", 1000)}); err != nil {
+					t.Fatalf("events leave no room for others: %v", err)
+				}
+			}
+			store := connect("op") // makes room
+			v, err := fleet.ReadStatus(t.Context(), store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, b := range fleet.Buckets() {
+				isFull := b == fleet.UsageCounts || b == fleet.Codes || b == fleet.Devices
+				if !fault.Is(v.Problem, fault.Limit) || strings.Contains(v.Problem.Error(), prefix+string(b)) != isFull {
+					t.Errorf("bucket %s is full: %v, and the status says %v", b, isFull, v.Problem)
+				}
+			}
+			behind, err := []string(nil), error(nil)
+			if _, behind, err = fleet.NewOperator(store, key).Revoke(t.Context(), device, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if len(behind) > 0 {
+				t.Errorf("the revocation did not reach %q", behind)
+			}
+		})
+	}
+}
+
+// fill writes junk into a bucket until that is refused.
+func fill(t *testing.T, s *Store, b fleet.Bucket, key string, room int) {
+	t.Helper()
+	junk, size := make([]byte, 4<<10), 0
+	for i := 0; ; i++ {
+		_, err := s.Put(t.Context(), b, fmt.Sprintf(key, i), junk)
+		if size += len(junk); err == nil && size <= room {
+			continue
+		}
+		if !fault.Is(err, fault.Limit) || size < room/2 || size > room {
+			t.Fatalf("%d bytes of junk in %s: %v", size, b, err)
+		}
+		return
+	}
+}
+
+// enrollOne runs a server until the test ends, and returns the key of a device that it has let in.
+func enrollOne(t *testing.T, op *fleet.Operator, store fleet.Store) identity.PublicKey {
+	t.Helper()
+	self := fleet.Server{Name: "eu1", Key: newKey(t).Public(), Addresses: []string{"eu1.example.org:7600"}}
+	if err := op.AddServer(t.Context(), self); err != nil {
+		t.Fatal(err)
+	}
+	m, err := fleet.NewMember(store, fleet.MemberConfig{Server: self, Version: "test",
+		Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	waittest.Until(t, "the server knows the devices", func() bool { return m.Status().Age >= 0 })
+	code, _, err := op.Invite(t.Context(), fleet.InviteTerms{Life: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := newKey(t).Public()
+	claim, err := code.SignClaim(key)
+	if err == nil {
+		_, err = m.Enroll(t.Context(), code.ID(), pairing.Enrollee{Key: key, Name: "phone", Claim: claim})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func newKey(t *testing.T) *identity.Key {
+	t.Helper()
+	key, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// TestRoomOfOlderFleet checks that the operator bounds what an older version made without bounds, lowers no bound, and
+// that a server does neither.
+func TestRoomOfOlderFleet(t *testing.T) {
+	t.Parallel()
+	connect := startWithUsers(t, 1, 0)
+	js := connect("op").js
+	names := []string{eventStream}
+	for _, b := range fleet.Buckets() {
+		names = append(names, "KV_"+prefix+string(b))
+	}
+	// each calls f with each stream
+	each := func(f func(jetstream.StreamConfig)) {
+		t.Helper()
+		for _, name := range names {
+			st, err := js.Stream(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f(st.CachedInfo().Config)
+		}
+	}
+	set := func(bound int64) {
+		each(func(cfg jetstream.StreamConfig) {
+			cfg.MaxBytes = bound
+			if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	set(-1)
+	connect("eu1")
+	each(func(cfg jetstream.StreamConfig) {
+		if cfg.MaxBytes > 0 {
+			t.Errorf("a server has bounded %s", cfg.Name)
+		}
+	})
+	connect("op")
+	sum := int64(0)
+	each(func(cfg jetstream.StreamConfig) {
+		if cfg.MaxBytes <= 0 || cfg.MaxMsgSize != fleet.MaxValue {
+			t.Errorf("%s has the bounds %d and %d", cfg.Name, cfg.MaxBytes, cfg.MaxMsgSize)
+		}
+		sum += cfg.MaxBytes
+	})
+	if sum > 2100<<20 {
+		t.Errorf("a fleet reserves %d MB: the texts say 2.1 GB", sum>>20)
+	}
+	const raised = 1 << 30
+	set(raised)
+	connect("op")
+	each(func(cfg jetstream.StreamConfig) {
+		if cfg.MaxBytes != raised {
+			t.Errorf("the bound of %s is %d now", cfg.Name, cfg.MaxBytes)
+		}
+	})
+}
