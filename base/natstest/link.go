@@ -4,6 +4,7 @@ package natstest
 
 import (
 	"net"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -13,19 +14,20 @@ import (
 // Partitions.
 func (n *Node) Isolate(silent bool) {
 	for _, l := range n.links {
-		l.cut(silent)
+		l.Cut(silent)
 	}
 }
 
 // Rejoin ends Isolate.
 func (n *Node) Rejoin() {
 	for _, l := range n.links {
-		l.restore()
+		l.Restore()
 	}
 }
 
-// link forwards connections of one node to the port for routes of another one. Safe for concurrent use.
-type link struct {
+// Link forwards connections to an address: those of one node to another one, or those of clients to a node. Safe for
+// concurrent use.
+type Link struct {
 	listener net.Listener
 	to       string
 
@@ -36,14 +38,21 @@ type link struct {
 	conns    map[net.Conn]bool
 }
 
+// NewLink returns a link for clients of the node, which ends with the test, and its address for them.
+func (n *Node) NewLink(t testing.TB) (l *Link, url string) {
+	scheme, addr, _ := strings.Cut(n.URL, "://")
+	l = newLink(t, addr)
+	return l, scheme + "://" + l.listener.Addr().String()
+}
+
 // newLink returns a link to an address, which ends with the test.
-func newLink(t testing.TB, to string) *link {
+func newLink(t testing.TB, to string) *Link {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &link{listener: ln, to: to, restored: make(chan struct{}), conns: map[net.Conn]bool{}}
+	l := &Link{listener: ln, to: to, restored: make(chan struct{}), conns: map[net.Conn]bool{}}
 	close(l.restored)
 	var tasks sync.WaitGroup
 	tasks.Go(func() {
@@ -60,15 +69,15 @@ func newLink(t testing.TB, to string) *link {
 		l.mu.Lock()
 		l.ended = true
 		l.mu.Unlock()
-		l.cut(false)
-		l.restore()
+		l.Cut(false)
+		l.Restore()
 		tasks.Wait()
 	})
 	return l
 }
 
-// cut stops the link until restore. Without silent, its connections end, and new ones at once.
-func (l *link) cut(silent bool) {
+// Cut stops the link until Restore. Without silent, its connections end, and new ones at once.
+func (l *Link) Cut(silent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
@@ -83,8 +92,8 @@ func (l *link) cut(silent bool) {
 	}
 }
 
-// restore ends cut.
-func (l *link) restore() {
+// Restore ends Cut.
+func (l *Link) Restore() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
@@ -96,7 +105,7 @@ func (l *link) restore() {
 }
 
 // add adds a connection, or closes it if the link refuses it.
-func (l *link) add(c net.Conn) bool {
+func (l *Link) add(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refuses || l.ended {
@@ -108,7 +117,7 @@ func (l *link) add(c net.Conn) bool {
 }
 
 // remove closes and forgets a connection.
-func (l *link) remove(c net.Conn) {
+func (l *Link) remove(c net.Conn) {
 	c.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +125,7 @@ func (l *link) remove(c net.Conn) {
 }
 
 // await waits until the link is not cut.
-func (l *link) await() {
+func (l *Link) await() {
 	l.mu.Lock()
 	restored := l.restored
 	l.mu.Unlock()
@@ -124,7 +133,7 @@ func (l *link) await() {
 }
 
 // forward serves one connection.
-func (l *link) forward(c net.Conn) {
+func (l *Link) forward(c net.Conn) {
 	if !l.add(c) {
 		return
 	}
@@ -142,7 +151,7 @@ func (l *link) forward(c net.Conn) {
 }
 
 // copy copies what comes from one connection to another while the link is not cut. Then it closes both.
-func (l *link) copy(to, from net.Conn) {
+func (l *Link) copy(to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()
 	b := make([]byte, 32<<10)

@@ -40,7 +40,7 @@ type Node struct {
 	monitor         string // HOST:PORT; "": none
 	command         func(argv ...string) *exec.Cmd
 	cmd             *exec.Cmd
-	links           []*link // to and from the other nodes; nil: they are connected directly
+	links           []*Link // to and from the other nodes; nil: they are connected directly
 	disk            *disk   // nil: that of this machine
 }
 

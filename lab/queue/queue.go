@@ -10,13 +10,13 @@
 //
 // A task is in its stream until its result is stored. A worker that is silent for the time of a lease
 // loses it to another one. Both may finish it: the first mark of a task decides which result counts.
-// A task that has lost several workers gets a mark without a result: it may be what ends them.
+// A task that has lost several workers gets a mark without a result: it may be what ends them. A worker
+// that was only cut off is not lost. If it delivers after all, its result takes the place of that mark.
 package queue
 
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
@@ -25,7 +25,6 @@ import (
 	"maps"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,14 +36,15 @@ import (
 )
 
 // Names on the servers. Subjects of tasks end in the version and the key, those of marks in the key, and
-// those of tasks that were given back in the key and a word.
+// those of workers that are not lost in the key and a word.
 const (
 	tasksStream = "mpbond-lab-tasks"
 	marksStream = "mpbond-lab-done"
 	bucket      = "mpbond-lab-results"
 	taskSubject = "mpbond-lab.task."
 	markSubject = "mpbond-lab.done."
-	returned    = ".returned"
+	// returned is of a worker that gave its task back, or lives although its lease has ended.
+	returned = ".returned"
 	// lostMark, in place of an object, marks a task that was given up.
 	lostMark = "lost"
 )
@@ -358,6 +358,7 @@ func (q *Queue) hasLostWorkers(ctx context.Context, msg jetstream.Msg, key strin
 	if err != nil || meta.NumDelivered <= maxLost {
 		return false, err
 	}
+	// each worker before this one has left one note or none
 	subject := markSubject + key + returned
 	info, err := q.marks.Info(ctx, jetstream.WithSubjectFilter(subject))
 	if err != nil {
@@ -368,109 +369,44 @@ func (q *Queue) hasLostWorkers(ctx context.Context, msg jetstream.Msg, key strin
 
 // giveBack gives a task back. It notes that first: a worker that gives a task back is not lost.
 func (q *Queue) giveBack(ctx context.Context, msg jetstream.Msg, key string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	return errors.Join(q.noteNotLost(context.WithoutCancel(ctx), key), msg.Nak())
+}
+
+// noteNotLost notes that a worker that had a task, or still has it, is not lost. It must be called once at most.
+func (q *Queue) noteNotLost(ctx context.Context, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := q.js.Publish(ctx, markSubject+key+returned, nil)
-	return errors.Join(err, msg.Nak())
-}
-
-// Task is a task that this worker has. Its methods must not be called concurrently.
-type Task struct {
-	queue   *Queue
-	msg     jetstream.Msg
-	key     string
-	stop    context.CancelFunc // ends the signs of life
-	beating sync.WaitGroup
-}
-
-// newTask begins to send signs of life.
-func (q *Queue) newTask(msg jetstream.Msg, key string) *Task {
-	ctx, stop := context.WithCancel(context.Background())
-	t := &Task{queue: q, msg: msg, key: key, stop: stop}
-	t.beating.Go(func() {
-		tick := time.NewTicker(q.lease / beatsPerTerm)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				_ = msg.InProgress() // without it the lease ends, and another worker may finish the task too
-			}
-		}
-	})
-	return t
-}
-
-// Data returns the task as it was submitted.
-func (t *Task) Data() []byte { return t.msg.Data() }
-
-// Deliver stores the result, and then removes the task from the queue. It reports whether the result
-// counts: not if another worker has delivered one, or the task was removed meanwhile. After an error the
-// caller still has the task.
-func (t *Task) Deliver(ctx context.Context, result []byte) (counted bool, err error) {
-	q, object := t.queue, t.key+"."+rand.Text()
-	if err := q.retry(ctx, func(ctx context.Context) error {
-		if _, err := q.tasks.GetLastMsgForSubject(ctx, t.msg.Subject()); errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		put, cancel := context.WithTimeout(ctx, transferTime(len(result)))
-		defer cancel()
-		if _, err := q.results.PutBytes(put, object, result); err != nil {
-			return err
-		}
-		if err := q.publishOnce(ctx, markSubject+t.key, []byte(object)); err != nil {
-			return err
-		}
-		first, err := q.countedObject(ctx, t.key)
-		switch {
-		case err != nil:
-			return err
-		case first == "":
-			return errors.New("the mark of another worker is not stored yet")
-		case first == object:
-			counted = true
-			return nil
-		}
-		return q.results.Delete(ctx, object)
-	}); err != nil {
-		return false, err
-	}
-	t.end(t.msg.Ack) // if this is lost, the next worker finds the mark
-	return counted, nil
-}
-
-// Return gives the task back, so that another worker gets it at once.
-func (t *Task) Return() {
-	t.end(func() error { return t.queue.giveBack(context.Background(), t.msg, t.key) })
-}
-
-// end ends the signs of life and sends the last word on the task.
-func (t *Task) end(say func() error) {
-	t.stop()
-	t.beating.Wait()
-	if say() == nil {
-		_ = t.queue.conn.FlushTimeout(callTimeout)
-	}
+	return err
 }
 
 // countedObject returns the object with the result of a task that counts; "": there is none.
-func (q *Queue) countedObject(ctx context.Context, key string) (string, error) {
+func (q *Queue) countedObject(ctx context.Context, key string) (object string, err error) {
+	object, _, err = q.readMark(ctx, key)
+	return object, err
+}
+
+// readMark returns the object that the mark of a task names and the number of the mark in its stream; "" and 0: there
+// is no mark.
+func (q *Queue) readMark(ctx context.Context, key string) (object string, number uint64, err error) {
 	m, err := q.marks.GetLastMsgForSubject(ctx, markSubject+key)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return "", nil
+		return "", 0, nil
 	}
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
-	return string(m.Data), nil
+	return string(m.Data), m.Sequence, nil
 }
 
 // publishOnce stores a message unless its subject has one.
 func (q *Queue) publishOnce(ctx context.Context, subject string, data []byte) error {
-	_, err := q.js.Publish(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(0))
+	return q.publishAfter(ctx, subject, data, 0)
+}
+
+// publishAfter stores a message unless the last one of its subject has another number; 0: there is none.
+func (q *Queue) publishAfter(ctx context.Context, subject string, data []byte, last uint64) error {
+	_, err := q.js.Publish(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(last))
 	var refused *jetstream.APIError
 	if errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
 		refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {

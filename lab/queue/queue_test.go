@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
 	"mpbond/base/fault"
@@ -197,8 +198,10 @@ func TestTaskThatEndsWorkers(t *testing.T) {
 	const lease = time.Second
 	q := open(t, Options{URLs: c.URLs(), Lease: lease})
 	submit(t, q, "run.a")
+	var lost *Task
 	for range maxLost - 1 {
-		lose(take(t, q))
+		lost = take(t, q)
+		lose(lost)
 	}
 	for range 2 * maxLost {
 		take(t, q).Return()
@@ -211,8 +214,13 @@ func TestTaskThatEndsWorkers(t *testing.T) {
 		!strings.Contains(err.Error(), "3 workers ended") || fault.HintOf(err) == "" {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
 	}
-	deliver(t, last, "late", false)
-	if n := countObjects(t, q); n != 0 {
+	deliver(t, last, "late", true) // it was not lost
+	if result, err := q.Result(t.Context(), "run.a"); string(result) != "late" || err != nil {
+		t.Errorf("%q, %v", result, err)
+	}
+	awaitState(t, q, nil, []string{"run.a"}, 0)
+	deliver(t, lost, "later", false)
+	if n := countObjects(t, q); n != 1 {
 		t.Errorf("%d results", n)
 	}
 	if err := q.Remove(t.Context(), version, []string{"run.a"}); err != nil {
@@ -223,6 +231,36 @@ func TestTaskThatEndsWorkers(t *testing.T) {
 	awaitState(t, q, []string{"run.a"}, nil, 1)
 	deliver(t, task, "result", true)
 	awaitState(t, q, nil, []string{"run.a"}, 0)
+}
+
+// A worker that was cut off is not lost: its task is not given up, however often other workers get it.
+func TestWorkerCutOff(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{})
+	const lease = time.Second
+	q := open(t, Options{URLs: c.URLs(), Lease: lease})
+	submit(t, q, "run.a")
+	link, url := c.Nodes[0].NewLink(t)
+	var tasks []*Task
+	for range maxLost + 1 {
+		task := take(t, open(t, Options{URLs: url, Lease: lease}))
+		tasks = append(tasks, task)
+		link.Cut(true)
+		taken := take(t, q) // the lease has ended
+		taken.Return()      // this is no loss either
+		link.Restore()
+		waittest.UntilSuccess(t, func() error {
+			subject := markSubject + "run.a" + returned
+			info, err := q.marks.Info(t.Context(), jetstream.WithSubjectFilter(subject))
+			if err == nil && info.State.Subjects[subject] < uint64(2*len(tasks)) {
+				err = fmt.Errorf("%d of %d workers are known not to be lost", info.State.Subjects[subject], 2*len(tasks))
+			}
+			return err
+		})
+	}
+	deliver(t, take(t, q), "result", true)
+	for _, task := range tasks {
+		deliver(t, task, "second", false)
+	}
 }
 
 // The result of a task that was removed meanwhile is dropped.
