@@ -323,7 +323,8 @@ func fleetUsageCommand(o *fleetOptions) *cobra.Command {
 		Use: "usage", Short: "show what the devices of the fleet have carried", Args: cobra.NoArgs,
 		Long: `Show what each device has carried over all servers, in the last month with traffic and in
 all: bytes of IP packets between device and server, with headers and retransmissions.
-Counts are at most a few seconds old. With --json it prints one object for each device.`,
+Counts are at most a few seconds old. A server that has carried nothing for a device
+for 70 days is left out until it does so again. With --json it prints one object for each device.`,
 		Example: "  mpbond fleet usage\n  mpbond fleet usage --json | jq -r '[.device, .month_down_bytes] | @csv'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.runReader(cmd.Context(), func(s fleet.Store) error {

@@ -170,7 +170,7 @@ func (s *historyServer) carry(id string, n unit.Bytes) {
 	defer s.mu.Unlock()
 	u := s.usage[id]
 	if u == nil {
-		u = &fleet.DeviceUsage{Device: id, Day: "2026-11-29"}
+		u = &fleet.DeviceUsage{Device: id, Day: daysAgo(0)}
 		s.usage[id] = u
 	}
 	u.Month.Down, u.All.Down = u.Month.Down+n, u.All.Down+n

@@ -131,16 +131,30 @@ type serverCounts struct {
 	now    atomic.Pointer[fleet.DeviceUsage]
 }
 
+// daysAgo returns a day in the past.
+func daysAgo(n int) string { return time.Now().AddDate(0, 0, -n).Format(time.DateOnly) }
+
 func (c *serverCounts) set(month, all unit.Bytes) {
 	c.now.Store(&fleet.DeviceUsage{Device: c.device, Day: c.day, Month: fleet.Volume{Down: month},
 		All: fleet.Volume{Down: all}})
 }
 
 // start starts a server, and waits until it has read its file.
-func (c *serverCounts) start(name string) *member {
+func (c *serverCounts) start(name string) *member { return c.startWith(name, func(*fleet.MemberConfig) {}) }
+
+func (c *serverCounts) startWith(name string, edit func(*fleet.MemberConfig)) *member {
 	var calls atomic.Int64
 	m := c.join(name, func(cfg *fleet.MemberConfig) {
-		cfg.Usage = func() []fleet.DeviceUsage { calls.Add(1); return []fleet.DeviceUsage{*c.now.Load()} }
+		edit(cfg)
+		var last *fleet.DeviceUsage
+		cfg.Usage = func() []fleet.DeviceUsage {
+			calls.Add(1)
+			if now := c.now.Load(); now != last {
+				last = now
+				return []fleet.DeviceUsage{*now}
+			}
+			return nil
+		}
 	})
 	waittest.Until(c, "the server has read its counts", func() bool { return calls.Load() > 1 })
 	return m
@@ -170,7 +184,7 @@ func (c *serverCounts) check(month, all unit.Bytes) error {
 // TestUsage checks that what servers carry is counted once: after restarts, after losses of the engine and of the
 // server's own file.
 func TestUsage(t *testing.T) {
-	c := &serverCounts{world: newWorld(t), device: newKey(t).ID().String(), day: "2026-11-29"}
+	c := &serverCounts{world: newWorld(t), device: newKey(t).ID().String(), day: daysAgo(40)}
 	c.set(100, 1000) // the file has this at the start
 	a := c.start("eu1")
 	c.expect(100, 1000)
@@ -195,7 +209,7 @@ func TestUsage(t *testing.T) {
 	a = c.start("eu1")
 	c.set(7, 7)
 	c.expect(207, 1107)
-	c.day = "2026-12-01"
+	c.day = daysAgo(0) // of another month
 	c.set(1, 8)
 	c.expect(1, 1108)
 	c.must(a.stop())
@@ -204,11 +218,31 @@ func TestUsage(t *testing.T) {
 	c.expect(11, 1118)
 }
 
+// TestFormerCounts checks that a server that starts writes no counts whose life on the engine is over, until it carries
+// something for the device again, and that a clock that is a day off keeps no others back.
+func TestFormerCounts(t *testing.T) {
+	life := int(fleet.UsageLife / (24 * time.Hour))
+	c := &serverCounts{world: newWorld(t), device: newKey(t).ID().String(), day: daysAgo(life + 2)}
+	c.set(100, 1000)
+	a := c.start("eu1")
+	c.must(c.check(0, 0))
+	c.day = daysAgo(0)
+	c.set(1, 1001)
+	c.expect(1, 1001)
+	c.must(a.stop())
+	c.day = daysAgo(62) // the first day of the last month, at most
+	c.set(50, 2000)
+	c.startWith("us1", func(cfg *fleet.MemberConfig) {
+		cfg.SetClock(func() time.Time { return time.Now().Add(24 * time.Hour) })
+	})
+	c.expect(51, 3001)
+}
+
 // TestLateUsage checks that a write that seemed to fail, and takes effect later, changes no count.
 func TestLateUsage(t *testing.T) {
 	for _, isFirst := range []bool{true, false} {
 		t.Run(fmt.Sprintf("first write %v", isFirst), func(t *testing.T) {
-			c := &serverCounts{world: newWorld(t), device: newKey(t).ID().String(), day: "2026-11-29"}
+			c := &serverCounts{world: newWorld(t), device: newKey(t).ID().String(), day: daysAgo(40)}
 			c.set(10, 10)
 			started := make(chan *member, 1)
 			isAsked := false

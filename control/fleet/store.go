@@ -28,7 +28,8 @@ const (
 	// Orders holds what the operator orders: the signed list of servers, and which of them drain. It also names
 	// the fleet, without a signature: servers pin its key.
 	Orders Bucket = "orders"
-	// UsageCounts holds what each server has carried for each device, by both (usageRecord).
+	// UsageCounts holds what each server has carried for each device, by both (usageRecord). A record lives for UsageLife
+	// after each write.
 	UsageCounts Bucket = "usage"
 	// Permits holds the permits for onloading of each mobile cell, by its name (Cells).
 	Permits Bucket = "permits"
@@ -45,6 +46,10 @@ func Buckets() []Bucket {
 // ServerLife is how long a record in Servers lives after each write, LoadLife how long one in Loads.
 const ServerLife, LoadLife = 10 * time.Second, 30 * time.Second
 
+// UsageLife is how long a record in UsageCounts lives after each write. So the counts of a month last until the end of
+// the next one, whatever the clocks of servers say: the engine's clock counts.
+const UsageLife = 70 * 24 * time.Hour
+
 // RecordLife returns how long the records of a bucket live after each write; 0: as long as Create says.
 func RecordLife(b Bucket) time.Duration {
 	switch b {
@@ -52,6 +57,8 @@ func RecordLife(b Bucket) time.Duration {
 		return ServerLife
 	case Loads:
 		return LoadLife
+	case UsageCounts:
+		return UsageLife
 	}
 	return 0
 }

@@ -212,7 +212,7 @@ func (s *Store) ends(b fleet.Bucket, life time.Duration) time.Time {
 // Create implements fleet.Store.
 func (s *Store) Create(_ context.Context, b fleet.Bucket, key string, value []byte, life time.Duration) (uint64,
 	error) {
-	if life > 0 {
+	if life > 0 || fleet.RecordLife(b) > 0 {
 		s.sweep(b)
 	}
 	return s.change(b, key, func(now stored) (*stored, error) {
@@ -224,7 +224,7 @@ func (s *Store) Create(_ context.Context, b fleet.Bucket, key string, value []by
 }
 
 // sweep removes the records of a bucket whose life is over, unless that was done within sweepInterval. A watch does it
-// at once, but nobody watches codes.
+// at once, but nobody watches codes and counts.
 func (s *Store) sweep(b fleet.Bucket) {
 	dir := filepath.Join(s.dir, string(b))
 	if !s.beginSweep(filepath.Join(dir, sweptFile)) {

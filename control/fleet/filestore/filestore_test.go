@@ -98,9 +98,15 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	expect := func(want ...string) {
+	count := func(key string) { // has the life of its bucket
 		t.Helper()
-		files, err := filepath.Glob(filepath.Join(dir, "codes", "[a-z]*"))
+		if _, err := s.Create(t.Context(), fleet.UsageCounts, key, []byte("1"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expectIn := func(b fleet.Bucket, want ...string) {
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(dir, string(b), "[a-z]*"))
 		for i := range files {
 			files[i] = filepath.Base(files[i])
 		}
@@ -108,6 +114,7 @@ func TestSweep(t *testing.T) {
 			t.Errorf("files %q, want %q: %v", files, want, err)
 		}
 	}
+	expect := func(want ...string) { t.Helper(); expectIn(fleet.Codes, want...) }
 	create("a")
 	create("b")
 	now = now.Add(sweepInterval / 2)
@@ -122,4 +129,8 @@ func TestSweep(t *testing.T) {
 	now = now.Add(sweepInterval)
 	create("f")
 	expect("d", "f")
+	count("old")
+	now = now.Add(fleet.UsageLife)
+	count("new")
+	expectIn(fleet.UsageCounts, "new")
 }

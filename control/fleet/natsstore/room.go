@@ -46,12 +46,13 @@ func (s *Store) roomOf(b fleet.Bucket) int64 {
 // reserveOf returns how much room each command of the operator finds in a bucket, whoever has filled it.
 func (s *Store) reserveOf(b fleet.Bucket) int64 { return s.roomOf(b) / 16 }
 
-// makeRoom bounds the buckets and the events of a fleet that an older version made, and raises the bound of a bucket
+// makeRoom gives the buckets and the events of a fleet that an older version made their bounds and lives, and raises the bound of a bucket
 // that is full: the operator must be able to revoke a device while a stolen server fills it. JetStream's max_file_store
 // bounds that. It lowers no bound. Only the operator may do it.
 func (s *Store) makeRoom(ctx context.Context) error {
 	for _, b := range fleet.Buckets() {
 		err := s.editStream(ctx, "KV_"+prefix+string(b), func(cfg *jetstream.StreamConfig, used int64) {
+			cfg.MaxAge = fleet.RecordLife(b)
 			switch least := used + s.reserveOf(b); {
 			case cfg.MaxBytes <= 0:
 				cfg.MaxBytes = max(s.roomOf(b), least)
@@ -81,7 +82,7 @@ func (s *Store) makeRoomOrWarn(ctx context.Context) {
 	}
 }
 
-// editStream changes the bound of a stream that uses some bytes, if edit does.
+// editStream changes the bound and the life of a stream that uses some bytes, if edit does.
 func (s *Store) editStream(ctx context.Context, name string, edit func(cfg *jetstream.StreamConfig, used int64)) error {
 	return s.ask(ctx, func(ctx context.Context) error {
 		stream, err := s.js.Stream(ctx, name)
@@ -90,7 +91,8 @@ func (s *Store) editStream(ctx context.Context, name string, edit func(cfg *jets
 		}
 		info := stream.CachedInfo()
 		cfg := info.Config
-		if edit(&cfg, int64(info.State.Bytes)); cfg.MaxBytes == info.Config.MaxBytes {
+		edit(&cfg, int64(info.State.Bytes))
+		if cfg.MaxBytes == info.Config.MaxBytes && cfg.MaxAge == info.Config.MaxAge {
 			return nil
 		}
 		_, err = s.js.UpdateStream(ctx, cfg)

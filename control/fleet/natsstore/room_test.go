@@ -128,8 +128,8 @@ func newKey(t *testing.T) *identity.Key {
 	return key
 }
 
-// TestRoomOfOlderFleet checks that the operator bounds what an older version made without bounds, lowers no bound, and
-// that a server does neither.
+// TestRoomOfOlderFleet checks that the operator gives bounds and lives to what an older version made without them,
+// lowers no bound, and that a server does neither.
 func TestRoomOfOlderFleet(t *testing.T) {
 	t.Parallel()
 	connect := startWithUsers(t, 1, 0)
@@ -158,6 +158,15 @@ func TestRoomOfOlderFleet(t *testing.T) {
 		})
 	}
 	set(-1)
+	counts, err := js.Stream(t.Context(), "KV_"+prefix+string(fleet.UsageCounts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := counts.CachedInfo().Config
+	cfg.MaxAge = 0
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
 	connect("eu1")
 	each(func(cfg jetstream.StreamConfig) {
 		if cfg.MaxBytes > 0 {
@@ -172,6 +181,9 @@ func TestRoomOfOlderFleet(t *testing.T) {
 		}
 		sum += cfg.MaxBytes
 	})
+	if info, err := counts.Info(t.Context()); err != nil || info.Config.MaxAge != fleet.UsageLife {
+		t.Errorf("counts live %v: %v", info.Config.MaxAge, err)
+	}
 	if sum > 2100<<20 {
 		t.Errorf("a fleet reserves %d MB: the texts say 2.1 GB", sum>>20)
 	}
