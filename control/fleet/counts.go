@@ -7,6 +7,8 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,18 +76,18 @@ type usageCounts struct {
 	written map[string]writtenUsage // by device
 	pending map[string]DeviceUsage  // that the engine has not taken yet
 	others  map[string]otherUsage   // what other servers have carried for devices with a quota
+	changed map[string]time.Time    // when the counts of a device have changed, of those of the last seconds
 }
 
 // otherUsage counts the bytes that the other servers have carried for a device in a month.
 type otherUsage struct {
 	month string
 	bytes unit.Bytes
-	read  time.Time
 }
 
 func newUsageCounts(store Store, server string) *usageCounts {
 	return &usageCounts{store: store, server: server, process: rand.Text(), written: map[string]writtenUsage{},
-		pending: map[string]DeviceUsage{}, others: map[string]otherUsage{}}
+		pending: map[string]DeviceUsage{}, others: map[string]otherUsage{}, changed: map[string]time.Time{}}
 }
 
 // monthOfDay returns the month of a day.
@@ -101,6 +103,7 @@ func (u *usageCounts) add(list []DeviceUsage, now time.Time) {
 		u.start = map[string]DeviceUsage{}
 	}
 	for _, d := range list {
+		u.changed[d.Device] = now
 		if isFirst {
 			u.start[d.Device] = d
 			if day, err := time.Parse(time.DateOnly, d.Day); err == nil && now.Sub(day) > UsageLife {
@@ -229,47 +232,48 @@ func (u *usageCounts) monthOf(device identity.ID) unit.Bytes {
 	return sum
 }
 
-// quotaInterval is how often a server asks for what others have carried for a device with a quota.
-const quotaInterval = 5 * time.Second
+const (
+	// quotaInterval is how often a server asks what others have carried for its devices with a quota.
+	quotaInterval = time.Second
+	// changeLife is how long after a change a device counts as active: longer than between two reports of bytes.
+	changeLife = 5 * time.Second
+)
 
-// readOthers asks what other servers have carried for a device, unless it did so lately.
-func (u *usageCounts) readOthers(ctx context.Context, device string, servers []Server) error {
+// activeDevices returns the devices whose counts have changed lately.
+func (u *usageCounts) activeDevices(now time.Time) []string {
 	u.mu.Lock()
-	now := time.Now()
-	isFresh := now.Sub(u.others[device].read) < quotaInterval
-	u.mu.Unlock()
-	if isFresh {
-		return nil
+	defer u.mu.Unlock()
+	maps.DeleteFunc(u.changed, func(_ string, at time.Time) bool { return now.Sub(at) > changeLife })
+	return slices.Collect(maps.Keys(u.changed))
+}
+
+// readOthers asks what other servers have carried for devices.
+func (u *usageCounts) readOthers(ctx context.Context, devices []string) error {
+	records, err := u.store.ListUnder(ctx, UsageCounts, devices)
+	if err != nil {
+		return err
 	}
-	o := otherUsage{month: now.Format("2006-01"), read: now}
-	for _, s := range servers {
-		if s.Name == u.server {
-			continue
-		}
-		r, err := u.store.Get(ctx, UsageCounts, device+"."+s.Name)
-		if errors.Is(err, ErrNoRecord) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
+	month, bytes := time.Now().Format("2006-01"), map[string]unit.Bytes{}
+	for _, r := range records {
 		var of usageRecord
-		if json.Unmarshal(r.Value, &of) == nil && of.Month == o.month {
-			o.bytes += of.InMonth.total()
+		if json.Unmarshal(r.Value, &of) == nil && r.Key == of.Device+"."+of.Server && of.Server != u.server &&
+			of.Month == month {
+			bytes[of.Device] += of.InMonth.total()
 		}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.others[device] = o
+	for _, d := range devices {
+		u.others[d] = otherUsage{month, bytes[d]}
+	}
 	return nil
 }
 
-// runUsage reports the bytes of devices, and watches quotas, until ctx ends; then it reports once more.
+// runUsage reports the bytes of devices until ctx ends; then it reports once more.
 func (m *Member) runUsage(ctx context.Context) {
 	if m.cfg.Usage == nil {
 		return
 	}
-	exceeded := map[string]bool{}
 	for isLast := false; ; isLast = ctx.Err() != nil {
 		began := time.Now()
 		list := m.cfg.Usage()
@@ -278,7 +282,6 @@ func (m *Member) runUsage(ctx context.Context) {
 		if err := m.counts.flush(writing, time.Now()); err != nil {
 			m.log.Debug("usage not reported yet", "err", err)
 		}
-		m.checkQuotas(writing, list, exceeded)
 		cancel()
 		if isLast {
 			return
@@ -294,35 +297,38 @@ func usageInterval(devices int) time.Duration {
 	return min(max(time.Second, time.Duration(devices)*10*time.Millisecond), 4*time.Second)
 }
 
-// checkQuotas notices devices that have used up their quota, or have one again.
-func (m *Member) checkQuotas(ctx context.Context, list []DeviceUsage, exceeded map[string]bool) {
-	_, servers, _ := m.directory.currentList() // without one, this server's own counts decide
-	var mu sync.Mutex                          // guards exceeded
-	var g errgroup.Group
-	g.SetLimit(usageWriters)
-	for _, u := range list {
-		d, ok := m.directory.byID(u.Device)
-		if !ok || d.Quota == 0 {
+// runQuotas notices devices that have used up their quota, or have one again, until ctx ends.
+func (m *Member) runQuotas(ctx context.Context) {
+	exceeded := map[string]bool{}
+	for waitFor(ctx, quotaInterval) {
+		m.checkQuotas(ctx, exceeded)
+	}
+}
+
+// checkQuotas updates exceeded. While the engine does not answer, its last answers count.
+func (m *Member) checkQuotas(ctx context.Context, exceeded map[string]bool) {
+	devices := slices.DeleteFunc(m.counts.activeDevices(m.cfg.now()), func(id string) bool {
+		d, ok := m.directory.byID(id)
+		return !ok || d.Quota == 0
+	})
+	if len(devices) == 0 {
+		return
+	}
+	reading, cancel := context.WithTimeout(ctx, engineTimeout)
+	defer cancel()
+	if err := m.counts.readOthers(reading, devices); err != nil {
+		m.log.Debug("the counts of other servers are not known", "err", err)
+	}
+	for _, id := range devices {
+		d, ok := m.directory.byID(id)
+		isExceeded := ok && d.Quota > 0 && m.counts.monthOf(d.Key.ID()) >= d.Quota
+		if isExceeded == exceeded[id] {
 			continue
 		}
-		g.Go(func() error {
-			if m.counts.readOthers(ctx, u.Device, servers.Servers) != nil {
-				return nil // the last answer counts
-			}
-			isExceeded := m.counts.monthOf(d.Key.ID()) >= d.Quota
-			mu.Lock()
-			changed := isExceeded != exceeded[u.Device]
-			exceeded[u.Device] = isExceeded
-			mu.Unlock()
-			if changed && isExceeded {
-				m.log.Info("a device has used up its quota of this month", "device", d.Name, "quota", d.Quota)
-				m.report(Event{Kind: "quota", Device: u.Device, Name: d.Name})
-			}
-			if changed {
-				m.notify()
-			}
-			return nil
-		})
+		if exceeded[id] = isExceeded; isExceeded {
+			m.log.Info("a device has used up its quota of this month", "device", d.Name, "quota", d.Quota)
+			m.report(Event{Kind: "quota", Device: id, Name: d.Name})
+		}
+		m.notify()
 	}
-	_ = g.Wait()
 }

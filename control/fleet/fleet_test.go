@@ -63,6 +63,13 @@ func (b *breakable) Get(ctx context.Context, in fleet.Bucket, key string) (fleet
 	return b.Store.Get(ctx, in, key)
 }
 
+func (b *breakable) ListUnder(ctx context.Context, in fleet.Bucket, prefixes []string) ([]fleet.Record, error) {
+	if err := b.err(); err != nil {
+		return nil, err
+	}
+	return b.Store.ListUnder(ctx, in, prefixes)
+}
+
 func (b *breakable) Create(ctx context.Context, in fleet.Bucket, key string, v []byte, life time.Duration) (uint64,
 	error) {
 	if err := b.err(); err != nil {

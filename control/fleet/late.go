@@ -74,6 +74,14 @@ func (l *lateStore) Get(ctx context.Context, b Bucket, key string) (Record, erro
 	return s.Get(ctx, b, key)
 }
 
+func (l *lateStore) ListUnder(ctx context.Context, b Bucket, prefixes []string) ([]Record, error) {
+	s, err := l.engine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.ListUnder(ctx, b, prefixes)
+}
+
 func (l *lateStore) Create(ctx context.Context, b Bucket, key string, value []byte, life time.Duration) (uint64,
 	error) {
 	s, err := l.engine(ctx)

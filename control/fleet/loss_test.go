@@ -140,7 +140,9 @@ func (c *serverCounts) set(month, all unit.Bytes) {
 }
 
 // start starts a server, and waits until it has read its file.
-func (c *serverCounts) start(name string) *member { return c.startWith(name, func(*fleet.MemberConfig) {}) }
+func (c *serverCounts) start(name string) *member {
+	return c.startWith(name, func(*fleet.MemberConfig) {})
+}
 
 func (c *serverCounts) startWith(name string, edit func(*fleet.MemberConfig)) *member {
 	var calls atomic.Int64
@@ -236,6 +238,39 @@ func TestFormerCounts(t *testing.T) {
 		cfg.SetClock(func() time.Time { return time.Now().Add(24 * time.Hour) })
 	})
 	c.expect(51, 3001)
+}
+
+// TestQuotaOverServers checks that what two servers carry counts for one quota, at both.
+func TestQuotaOverServers(t *testing.T) {
+	w := newWorld(t)
+	var usage atomic.Pointer[[]fleet.DeviceUsage]
+	usage.Store(&[]fleet.DeviceUsage{})
+	edit := func(c *fleet.MemberConfig) { c.Usage = func() []fleet.DeviceUsage { return *usage.Load() } }
+	a, b := w.join("eu1", edit), w.join("us1", edit)
+	w.awaitReady(a)
+	d := device{newKey(t)}
+	_, err := d.enroll(t.Context(), a, w.invite(fleet.InviteTerms{Terms: fleet.Terms{Quota: 2 * unit.MB}}))
+	w.must(err)
+	w.awaitKnown(b, d, true)
+	carry := func(n unit.Bytes) {
+		usage.Store(&[]fleet.DeviceUsage{{Device: d.ID().String(), Day: daysAgo(0), Month: fleet.Volume{Down: n},
+			All: fleet.Volume{Down: n}}})
+	}
+	carry(unit.MB - 1)
+	waittest.UntilSuccess(t, func() error {
+		rows, err := fleet.ReadUsage(t.Context(), w.store)
+		if err == nil && len(rows) < 2 {
+			err = errors.New("not both servers have counted")
+		}
+		return err
+	})
+	if a.Paused(d.Public()) || b.Paused(d.Public()) {
+		t.Error("the device is paused before it has used up its quota")
+	}
+	carry(unit.MB)
+	waittest.Until(t, "the quota is used up at both servers", func() bool {
+		return a.Paused(d.Public()) && b.Paused(d.Public())
+	})
 }
 
 // TestLateUsage checks that a write that seemed to fail, and takes effect later, changes no count.

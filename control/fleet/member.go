@@ -156,6 +156,7 @@ func (m *Member) Run(ctx context.Context) error {
 	})
 	g.Go(func() error { m.runBeats(ctx); return nil })
 	g.Go(func() error { m.runUsage(ctx); return nil })
+	g.Go(func() error { m.runQuotas(ctx); return nil })
 	g.Go(func() error { m.runEvents(ctx); return nil })
 	g.Go(func() error {
 		for {

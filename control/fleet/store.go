@@ -120,6 +120,9 @@ type Event struct {
 type Store interface {
 	// Get returns a record, or ErrNoRecord.
 	Get(ctx context.Context, b Bucket, key string) (Record, error)
+	// ListUnder returns the records whose keys are one of the prefixes, a dot and a word without a dot. It is one request
+	// for many prefixes.
+	ListUnder(ctx context.Context, b Bucket, prefixes []string) ([]Record, error)
 	// Create adds a record that ends after life (0: never). ErrConflict: there is one.
 	Create(ctx context.Context, b Bucket, key string, value []byte, life time.Duration) (revision uint64, err error)
 	// Update replaces a record if it has that revision. The new one ends after its Life. ErrConflict: it has

@@ -101,6 +101,33 @@ func (s *Store) Get(_ context.Context, b fleet.Bucket, key string) (fleet.Record
 	return fleet.Record{Key: key, Value: f.Value, Revision: f.Revision}, nil
 }
 
+// ListUnder implements fleet.Store.
+func (s *Store) ListUnder(ctx context.Context, b fleet.Bucket, prefixes []string) (list []fleet.Record, err error) {
+	wanted := map[string]bool{}
+	for _, prefix := range prefixes {
+		if err := fleet.CheckKey(prefix); err != nil {
+			return nil, err
+		}
+		wanted[prefix] = true
+	}
+	files, err := userfile.ReadDir(filepath.Join(s.dir, string(b)))
+	if err != nil {
+		return nil, fault.New(fault.Permission, err, "run mpbond as the user who made it")
+	}
+	for _, f := range files {
+		if i := strings.LastIndexByte(f.Name(), '.'); i < 0 || !wanted[f.Name()[:i]] {
+			continue
+		}
+		r, err := s.Get(ctx, b, f.Name())
+		if err == nil {
+			list = append(list, r)
+		} else if !errors.Is(err, fleet.ErrNoRecord) { // removed meanwhile
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
 // read reads a record's file. A record whose life is over is no record.
 func (s *Store) read(path string) (f stored, err error) {
 	data, err := userfile.ReadFile(path)

@@ -46,9 +46,9 @@ func (s *Store) roomOf(b fleet.Bucket) int64 {
 // reserveOf returns how much room each command of the operator finds in a bucket, whoever has filled it.
 func (s *Store) reserveOf(b fleet.Bucket) int64 { return s.roomOf(b) / 16 }
 
-// makeRoom gives the buckets and the events of a fleet that an older version made their bounds and lives, and raises the bound of a bucket
-// that is full: the operator must be able to revoke a device while a stolen server fills it. JetStream's max_file_store
-// bounds that. It lowers no bound. Only the operator may do it.
+// makeRoom gives the buckets and the events of a fleet that an older version made their bounds and lives. It raises the
+// bound of a bucket that is full: the operator must be able to revoke a device while a stolen server fills it.
+// JetStream's max_file_store bounds that. It lowers no bound. Only the operator may do it.
 func (s *Store) makeRoom(ctx context.Context) error {
 	for _, b := range fleet.Buckets() {
 		err := s.editStream(ctx, "KV_"+prefix+string(b), func(cfg *jetstream.StreamConfig, used int64) {

@@ -139,8 +139,7 @@ func (w *watch) report(m jetstream.Msg) {
 	}
 	key, _ := strings.CutPrefix(m.Subject(), "$KV."+prefix+string(w.bucket)+".")
 	c := fleet.Change{Record: fleet.Record{Key: key, Revision: meta.Sequence.Stream}}
-	h := m.Headers()
-	if c.IsGone = h.Get("KV-Operation") != "" || h.Get("Nats-Marker-Reason") != ""; !c.IsGone {
+	if c.IsGone = isGone(m.Headers()); !c.IsGone {
 		c.Value = m.Data()
 	}
 	w.last = max(w.last, c.Revision)

@@ -27,7 +27,7 @@ func Run(t *testing.T, open func(t *testing.T) (a, b fleet.Store)) {
 		"revisions": testRevisions, "one winner": testOneWinner, "no lost update": testNoLostUpdate,
 		"lives": testLives, "watch": testWatch, "watch many": testWatchMany, "limits": testLimits,
 		"events": testEvents, "list": testList, "buckets": testBuckets,
-		"cells": testCells,
+		"cells": testCells, "list under": testListUnder,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // lives last seconds
@@ -364,6 +364,40 @@ func testLives(t *testing.T, a, b fleet.Store) {
 	servers.await(t, "|", "eu1=1", "eu2=1", "eu2=2", "-eu1", "-eu2")
 	if took := time.Since(again); took < fleet.ServerLife {
 		t.Errorf("eu2 ended after %v", took)
+	}
+}
+
+// testListUnder checks that records are listed by the beginnings of their keys.
+func testListUnder(t *testing.T, a, b fleet.Store) {
+	ctx := t.Context()
+	list := func(prefixes ...string) string {
+		t.Helper()
+		var text []string
+		for _, r := range must(b.ListUnder(ctx, fleet.UsageCounts, prefixes))(t) {
+			if now, err := b.Get(ctx, fleet.UsageCounts, r.Key); err != nil || now.Revision != r.Revision {
+				t.Errorf("%s has revision %d in the list, and else %d: %v", r.Key, r.Revision, now.Revision, err)
+			}
+			text = append(text, r.Key+"="+string(r.Value))
+		}
+		slices.Sort(text)
+		return strings.Join(text, " ")
+	}
+	if got := list("d1", "d2"); got != "" {
+		t.Errorf("an empty bucket has %s", got)
+	}
+	revisions := map[string]uint64{}
+	for _, key := range []string{"d1.eu1", "d1.eu2", "d1", "d1.eu1.x", "d10.eu1", "d2.eu1", "d2.eu2", "d3.eu1"} {
+		revisions[key] = must(a.Put(ctx, fleet.UsageCounts, key, []byte("1")))(t)
+	}
+	must(a.Put(ctx, fleet.UsageCounts, "d1.eu2", []byte("2")))(t)
+	if err := a.Delete(ctx, fleet.UsageCounts, "d2.eu1", revisions["d2.eu1"]); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := list("d1", "d2", "d4"), "d1.eu1=1 d1.eu2=2 d2.eu2=1"; got != want {
+		t.Errorf("%q instead of %q", got, want)
+	}
+	if _, err := a.ListUnder(ctx, fleet.UsageCounts, []string{"d1", "*"}); !fault.Is(err, fault.Usage) {
+		t.Errorf("a pattern: %v", err)
 	}
 }
 
