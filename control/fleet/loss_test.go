@@ -260,7 +260,7 @@ func TestQuotaOverServers(t *testing.T) {
 	waittest.UntilSuccess(t, func() error {
 		rows, err := fleet.ReadUsage(t.Context(), w.store)
 		if err == nil && len(rows) < 2 {
-			err = errors.New("not both servers have counted")
+			err = fmt.Errorf("%d of two servers have counted", len(rows))
 		}
 		return err
 	})

@@ -63,7 +63,13 @@ type sharing struct {
 	// The service's mu guards the rest.
 	loads    map[string]sharedLoad      // by cell: not written yet
 	revoked  map[string]map[string]bool // devices by cell: not written yet
-	problems map[string]string          // by what they cause
+	problems map[string]problem         // by what they cause
+}
+
+// problem is a problem that is not over.
+type problem struct {
+	text string
+	ends time.Time // without being reported again; zero: never
 }
 
 // sharedLoad is the load of a cell that one service knows, as it is written.
@@ -81,7 +87,7 @@ func NewSharedService(id Identity, rules allowance.Rules, cells []string, shared
 		issuer: allowance.NewIssuer(rules, cells...), watchers: map[string]*watcher{},
 		sharing: &sharing{Shared: shared, permitLock: make(chan struct{}, 1), revision: map[string]uint64{},
 			wake: make(chan struct{}, 1), loads: map[string]sharedLoad{}, revoked: map[string]map[string]bool{},
-			problems: map[string]string{}}}
+			problems: map[string]problem{}}}
 }
 
 // Share writes the loads that this service knows, and reads those of others, until ctx ends.
@@ -326,7 +332,7 @@ func (s *Service) takeLoad(service, cell string, record []byte) {
 	s.issuer.SetLoadFrom(service, cell, l.Load, at)
 	s.revokeLoaded(cell)
 	s.mu.Unlock()
-	s.noteProblem("the permits of service "+service+" may be too many", err)
+	s.noteProblemFor(maxLoadAge, "the permits of service "+service+" may be too many", err) // it may be gone then
 }
 
 // What problems cause.
@@ -336,9 +342,17 @@ const (
 )
 
 // noteProblem notes what an error causes, or that it is over, and logs either once.
-func (s *Service) noteProblem(effect string, err error) {
+func (s *Service) noteProblem(effect string, err error) { s.noteProblemFor(0, effect, err) }
+
+// noteProblemFor notes a problem that is over after some time unless it is noted again; 0: never.
+func (s *Service) noteProblemFor(life time.Duration, effect string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var ends time.Time
+	if life > 0 {
+		ends = s.now().Add(life)
+	}
+	s.sharing.endProblems(s.now())
 	problems := s.sharing.problems
 	_, known := problems[effect]
 	switch {
@@ -346,9 +360,9 @@ func (s *Service) noteProblem(effect string, err error) {
 		delete(problems, effect)
 		s.log.Info("no longer: "+effect, "engine", s.sharing.Describe())
 	case err != nil && known:
-		problems[effect] = err.Error()
+		problems[effect] = problem{err.Error(), ends}
 	case err != nil && len(problems) < maxProblems:
-		problems[effect] = err.Error()
+		problems[effect] = problem{err.Error(), ends}
 		s.log.Warn(effect, "engine", s.sharing.Describe(), "err", err, "hint", fault.HintOf(err))
 	}
 }
@@ -370,10 +384,16 @@ func (s *Service) readAllPermits(ctx context.Context) {
 	s.noteProblem(grantsNothing, nil)
 }
 
+// endProblems forgets the problems whose time is over. mu must be held.
+func (h *sharing) endProblems(now time.Time) {
+	maps.DeleteFunc(h.problems, func(_ string, p problem) bool { return !p.ends.IsZero() && now.After(p.ends) })
+}
+
 // listProblems lists the problems. mu must be held.
-func (h *sharing) listProblems() (list []string) {
+func (h *sharing) listProblems(now time.Time) (list []string) {
+	h.endProblems(now)
 	for _, effect := range slices.Sorted(maps.Keys(h.problems)) {
-		list = append(list, effect+": "+h.problems[effect])
+		list = append(list, effect+": "+h.problems[effect].text)
 	}
 	return list
 }

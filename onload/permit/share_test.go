@@ -480,6 +480,9 @@ func TestSharedRecords(t *testing.T) {
 			t.Errorf("a clock that is ahead: %q", r.Problems)
 		}
 		time.Sleep(31 * time.Second)
+		if r := s.Report(t.Context()); len(r.Problems) != 0 {
+			t.Errorf("a service that reports no more: %q", r.Problems)
+		}
 		for _, text := range []string{"{", `{"load":2}`, `{"load":-1}`, `{"load":"x"}`,
 			`{"load":0.1,"at":"0001-01-01T00:00:00Z"}`} {
 			s.takeLoad("c", "south", []byte(text))
