@@ -14,13 +14,12 @@ import (
 	"mpbond/link/pairing"
 )
 
-// openCode is a record in Codes: an invitation that is not used yet, or whose device is just being added.
-// The code itself is nowhere.
+// openCode is a record in Codes: an invitation with the device that has used it, if any. The code itself is nowhere.
 type openCode struct {
 	Invitation   Signed               `json:"invitation"`
 	Registration pairing.Registration `json:"registration"`
-	// UsedBy is the device that has used the code. A server that ends right after it has set this leaves the
-	// device out of Devices; the device then tries again.
+	// UsedBy is the device that has used the code. It may do so again: the server may have ended before it has added the
+	// device, or its answer was lost.
 	UsedBy *deviceRecord `json:"used_by,omitempty"`
 }
 
@@ -29,7 +28,7 @@ const engineTimeout = 5 * time.Second
 
 var (
 	errUsedCode = fault.New(fault.UnknownDevice,
-		errors.New("the code was used already, has expired, or is of another fleet"),
+		errors.New("another device has used the code, or it has expired, or is of another fleet"),
 		"ask the fleet's operator for a new one")
 	errForeignCode = fault.New(fault.Integrity, errors.New("the record of this code is not the fleet's"),
 		"something has changed the fleet's records: see the log of the server")
@@ -125,7 +124,7 @@ func (m *Member) Offer() (identity.PublicKey, []byte, error) {
 }
 
 // Enroll implements pairing.Fleet. The code is used up when its record names the device, which only one
-// server can achieve.
+// server can achieve. The record stays until the code expires.
 func (m *Member) Enroll(ctx context.Context, code string, e pairing.Enrollee) (name string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
@@ -143,53 +142,68 @@ func (m *Member) Enroll(ctx context.Context, code string, e pairing.Enrollee) (n
 	}
 	if c.UsedBy == nil {
 		c.UsedBy = &d
-		// the life is for a record that cannot be deleted below: until then the same device may try again
 		r.Value, r.Life = encode(c), max(inv.Expires.Sub(m.directory.now()), 0)+clockError
-		if r.Revision, err = m.store.Update(ctx, Codes, r); errors.Is(err, ErrConflict) {
-			return "", errUsedCode
+		if _, err = m.store.Update(ctx, Codes, r); errors.Is(err, ErrConflict) {
+			return m.Enroll(ctx, code, e) // another server was faster, maybe with the same device
 		} else if err != nil {
 			return "", m.noEngineError(err)
 		}
 	} else {
 		d = *c.UsedBy
 	}
-	if err := m.addDevice(ctx, d); err != nil {
+	isNew, err := m.addDevice(ctx, d)
+	if err != nil {
 		return "", m.noEngineError(err)
 	}
 	if _, ok := m.directory.lookup(e.Key); !ok { // a revocation by a clock that was ahead is newer than the invitation
 		return "", fault.New(fault.UnknownDevice, errors.New("the fleet has revoked this device"),
 			"the fleet's operator checks the clock, and invites it again")
 	}
-	_ = m.store.Delete(ctx, Codes, code, r.Revision) // if this fails, the record serves nobody, and ends
-	m.report(Event{Kind: "paired", Device: e.Key.ID().String(), Name: d.Name})
+	if isNew {
+		m.report(Event{Kind: "paired", Device: e.Key.ID().String(), Name: d.Name})
+	}
 	return d.Name, nil
 }
 
-// addDevice adds a device to Devices, or replaces its invitation, and to what this server knows.
-func (m *Member) addDevice(ctx context.Context, d deviceRecord) error {
+// hasJoined reports whether a device that uses a code has joined by the same invitation before, or by a newer one.
+func (m *Member) hasJoined(before, now deviceRecord) bool {
+	old, err := openDevice(m.directory.fleetKey(), before)
+	if err != nil {
+		return false
+	}
+	d, err := openDevice(m.directory.fleetKey(), now)
+	return err == nil && !old.invited.Before(d.invited)
+}
+
+// addDevice adds a device to Devices, or replaces its invitation by a newer one, and to what this server knows. It
+// reports whether it has changed Devices.
+func (m *Member) addDevice(ctx context.Context, d deviceRecord) (isNew bool, err error) {
 	key := d.Key.String()
 	for {
 		r, err := m.store.Get(ctx, Devices, key)
+		isNew = true
 		switch {
 		case errors.Is(err, ErrNoRecord):
 			r = Record{Key: key, Value: encode(d)}
-			r.Revision, err = m.store.Create(ctx, Devices, key, r.Value, 0)
+			_, err = m.store.Create(ctx, Devices, key, r.Value, 0)
 		case err == nil:
 			var old deviceRecord
 			if json.Unmarshal(r.Value, &old) == nil {
 				d.Ruling = old.Ruling
 			}
-			r.Value = encode(d)
-			r.Revision, err = m.store.Update(ctx, Devices, r)
+			if isNew = !m.hasJoined(old, d); isNew {
+				r.Value = encode(d)
+				_, err = m.store.Update(ctx, Devices, r)
+			}
 		}
 		if errors.Is(err, ErrConflict) {
 			continue // somebody else has changed it
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		r.Revision = 0 // not delivered by the watch
 		m.apply(Change{Record: r})
-		return nil
+		return isNew, nil
 	}
 }

@@ -302,10 +302,6 @@ func TestOneUse(t *testing.T) {
 			t.Errorf("device %+v", d)
 		}
 	}
-	left, err := fleet.List(t.Context(), w.store, fleet.Codes)
-	if err != nil || len(left) != 0 {
-		t.Errorf("%d codes are left: %v", len(left), err)
-	}
 }
 
 // TestInterruptedEnrolment checks that a device whose server ended right after the code was used can try again, and
@@ -507,41 +503,66 @@ func TestForgeries(t *testing.T) {
 	}
 }
 
-// TestUsedCodeEnds checks that the record of a used code that could not be deleted ends, and lets no other device in.
-func TestUsedCodeEnds(t *testing.T) {
+// TestUsedCode checks that a device whose server's last answer was lost can use its code again, at any server, as long
+// as the code lives, and that this undoes no later decision.
+func TestUsedCode(t *testing.T) {
 	w := newWorld(t)
-	a := w.join("eu1", nil)
+	a, b := w.join("eu1", nil), w.join("eu2", nil)
 	w.awaitReady(a)
-	lives := &keptCodes{Store: a.store.Store}
+	w.awaitReady(b)
+	lives := &codeLives{Store: a.store.Store}
 	a.store.Store = lives
-	code, d := w.invite(fleet.InviteTerms{Life: time.Hour}), device{newKey(t)}
-	if _, err := d.enroll(t.Context(), a, code); err != nil {
-		t.Fatal(err)
+	first, d := w.invite(fleet.InviteTerms{Life: time.Hour, Name: "anna"}), device{newKey(t)}
+	use := func(m *member, code pairing.Code, want string) {
+		t.Helper()
+		if _, err := m.Registration(t.Context(), code.ID()); err != nil {
+			t.Error(err)
+		}
+		if name, err := d.enroll(t.Context(), m, code); name != want || err != nil {
+			t.Errorf("it is %q, not %q: %v", name, want, err)
+		}
 	}
+	use(a, first, "anna")
 	if lives.life < time.Hour || lives.life > 2*time.Hour {
 		t.Errorf("the used record lives for %v", lives.life)
 	}
-	if _, err := (device{newKey(t)}).enroll(t.Context(), a, code); !fault.Is(err, fault.UnknownDevice) {
-		t.Errorf("a used code: %v", err)
+	use(a, first, "anna")
+	use(b, first, "anna")
+	if _, err := (device{newKey(t)}).enroll(t.Context(), a, first); !fault.Is(err, fault.UnknownDevice) {
+		t.Errorf("a code of another device: %v", err)
+	}
+	use(a, w.invite(fleet.InviteTerms{Name: "berta"}), "berta")
+	use(b, first, "anna") // that name is in its code
+	list, damaged, err := fleet.ReadDevices(t.Context(), w.store)
+	if err != nil || len(list) != 1 || damaged != 0 || list[0].Name != "berta" {
+		t.Errorf("devices %+v, %d damaged: %v", list, damaged, err)
+	}
+	_, _, err = w.Revoke(t.Context(), d.Public(), 10*time.Second)
+	w.must(err)
+	if _, err := d.enroll(t.Context(), b, first); !fault.Is(err, fault.UnknownDevice) || knowsDevice(b, d) {
+		t.Errorf("a code has undone a revocation: %v", err)
+	}
+	waittest.Until(t, "all events are written", func() bool { return a.Status().Waiting+b.Status().Waiting == 0 })
+	paired := 0
+	w.must(w.store.Events(t.Context(), time.Time{}, false, func(e fleet.Event) {
+		if e.Kind == "paired" {
+			paired++
+		}
+	}))
+	if paired != 2 {
+		t.Errorf("%d events of devices that were paired", paired)
 	}
 }
 
-// keptCodes fails to delete codes, and notes the life of the last one that was updated.
-type keptCodes struct {
+// codeLives notes the life of the last code that was updated.
+type codeLives struct {
 	fleet.Store
 	life time.Duration
 }
 
-func (k *keptCodes) Update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uint64, error) {
+func (k *codeLives) Update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uint64, error) {
 	if b == fleet.Codes {
 		k.life = r.Life
 	}
 	return k.Store.Update(ctx, b, r)
-}
-
-func (k *keptCodes) Delete(ctx context.Context, b fleet.Bucket, key string, revision uint64) error {
-	if b == fleet.Codes {
-		return errLost
-	}
-	return k.Store.Delete(ctx, b, key, revision)
 }

@@ -20,7 +20,7 @@ const (
 	// Devices holds what is known of each device, by its key (Device). Servers also write their beats
 	// there: see Member.
 	Devices Bucket = "devices"
-	// Codes holds invitations that are not used yet, by the ID of their code (openCode).
+	// Codes holds invitations until they expire, by the ID of their code (openCode).
 	Codes Bucket = "codes"
 	// Servers holds the state of each running server, by its name (ServerState). A record lives for
 	// ServerLife after each write.

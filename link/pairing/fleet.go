@@ -19,12 +19,12 @@ import (
 // Fleet answers the codes of a fleet's invitations, which any server of the fleet accepts. Its methods are
 // called concurrently. Errors are faults whose texts the caller may see.
 type Fleet interface {
-	// Registration returns the registration of an unused code by its ID.
+	// Registration returns the registration of a code that has not expired by its ID.
 	Registration(ctx context.Context, code string) (Registration, error)
 	// Offer returns the fleet's key and the servers of the fleet, for Self.JoinFleet of the caller.
 	Offer() (identity.PublicKey, []byte, error)
 	// Enroll uses up a code for a device, which signed ClaimText by the code's key, and returns the device's
-	// name. A code is used once, whichever server is asked.
+	// name. One device can use a code, whichever server is asked; it may do so again until the code expires.
 	Enroll(ctx context.Context, code string, d Enrollee) (name string, err error)
 }
 
@@ -159,7 +159,7 @@ func (a *Acceptor) pairByFleetCode(ctx context.Context, c *channel, code string)
 	}
 	if err := c.sendPairingFrame(wire.PairDone{}); err != nil {
 		a.log.Warn("the device may not know that it has joined the fleet", "device", name, "err", err,
-			"hint", "if so, it needs a new code")
+			"hint", "if so, it uses its code again")
 	}
 	return identity.Peer{Name: name, Roles: []identity.Role{identity.RolePrimary}, Key: c.peer}, nil
 }
