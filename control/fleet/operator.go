@@ -443,22 +443,24 @@ func (o *Operator) awaitApplied(ctx context.Context, revision uint64, wait time.
 	}
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	states, isCurrent := newServerStates(), false
-	err = o.store.Watch(waiting, Servers, func(c Change) {
-		if isCurrent = isCurrent || c.IsCurrent; !c.IsCurrent {
-			states.apply(c, o.now())
-		}
-		if behind = states.listBehind(list, revision, o.now()); isCurrent && len(behind) == 0 {
-			cancel()
-		}
-	})
-	if ctx.Err() != nil {
-		return behind, ctx.Err()
-	}
-	if err == nil && !isCurrent {
+	for {
+		states, isCurrent := newServerStates(), false
 		behind = states.listBehind(list, revision, o.now())
+		err = o.store.Watch(waiting, Servers, func(c Change) {
+			if isCurrent = isCurrent || c.IsCurrent; !c.IsCurrent {
+				states.apply(c, o.now())
+			}
+			if behind = states.listBehind(list, revision, o.now()); isCurrent && len(behind) == 0 {
+				cancel()
+			}
+		})
+		if ctx.Err() != nil {
+			return behind, ctx.Err()
+		}
+		if err == nil || !waitFor(waiting, retryInterval) {
+			return behind, err
+		}
 	}
-	return behind, err
 }
 
 // readAnyList returns the list of servers, also one that has expired.
