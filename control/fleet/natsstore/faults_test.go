@@ -159,3 +159,28 @@ func BenchmarkPut(b *testing.B) {
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "writes/s")
 }
+
+// TestOldAnswers checks that a watch ends when an engine has had old records for long, but not when two leaders that
+// were cut off have answered, long after each other.
+func TestOldAnswers(t *testing.T) {
+	t.Parallel()
+	c := natstest.Start(t, natstest.Options{})
+	s := open(t, c, Config{})
+	w := watch{store: s, bucket: fleet.Devices, last: 100, behindSince: time.Now().Add(-2 * leaderTimeout),
+		take: func(fleet.Change) {}}
+	if err := w.read(t.Context()); err != errReplaced {
+		t.Errorf("an engine without the records: %v", err)
+	}
+	c.Nodes[0].Kill()
+	if err := w.read(t.Context()); err == nil || err == errReplaced {
+		t.Errorf("without an engine: %v", err)
+	}
+	c.Nodes[0].Restart(t)
+	waittest.Until(t, "the engine answers", func() bool {
+		err := w.read(t.Context())
+		if err == errReplaced {
+			t.Fatal("the watch ends at the first answer")
+		}
+		return err != nil && strings.Contains(err.Error(), "cut off")
+	})
+}

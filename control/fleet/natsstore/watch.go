@@ -45,7 +45,8 @@ type watch struct {
 	take      func(fleet.Change)
 	last      uint64 // the newest revision reported; 0: none
 	isCurrent bool   // IsCurrent was reported
-	// behindSince is since when the engine has said that its newest revision is below last; zero: it has not.
+	// behindSince is since when each answer of the engine has said that its newest revision is below last; zero: the last
+	// one did not, or there was none.
 	behindSince time.Time
 	// created is when the stream was made that was read; zero: none was.
 	created time.Time
@@ -68,6 +69,7 @@ func (w *watch) read(ctx context.Context) error {
 	defer cancel()
 	stream, err := w.store.js.Stream(starting, "KV_"+name)
 	if err != nil {
+		w.behindSince = time.Time{} // the next answer may be of another leader
 		return err
 	}
 	cfg := jetstream.ConsumerConfig{FilterSubject: "$KV." + name + ".>", AckPolicy: jetstream.AckNonePolicy,
