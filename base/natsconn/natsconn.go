@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"mpbond/base/fault"
 	"mpbond/base/userfile"
@@ -39,14 +40,27 @@ func Options(name, creds, ca string) ([]nats.Option, error) {
 	return list, nil
 }
 
+// errNoLeader is the code of the error of nodes that have no leader now.
+const errNoLeader = 10008
+
+// IsUnanswered reports whether a request was not answered by a node that knows.
+func IsUnanswered(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &api) && api.ErrorCode == errNoLeader
+}
+
 // Ask calls f until it is answered or ctx ends. Nodes that have no leader yet, of all or of one stream, leave a request
-// without an answer: so it is repeated, with more time each time.
+// without an answer, or say so: it is repeated, with more time each time.
 func Ask(ctx context.Context, f func(context.Context) error) error {
 	for wait := firstTimeout; ; wait *= 2 {
 		asking, cancel := context.WithTimeout(ctx, wait)
 		err := f(asking)
+		canRepeat := IsUnanswered(err)
+		if canRepeat {
+			<-asking.Done()
+		}
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		if !canRepeat || ctx.Err() != nil {
 			return err
 		}
 	}

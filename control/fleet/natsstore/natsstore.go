@@ -262,7 +262,7 @@ func (s *Store) ask(ctx context.Context, f func(context.Context) error) error {
 		asking, cancel := context.WithTimeout(ctx, wait)
 		err := f(asking)
 		isReconnecting := errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting)
-		canRepeat := isReconnecting || isUnanswered(err)
+		canRepeat := isReconnecting || natsconn.IsUnanswered(err)
 		if canRepeat && s.recentDenial() == nil {
 			<-asking.Done()
 		}
@@ -276,15 +276,6 @@ func (s *Store) ask(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-// errNoLeader is the code of the engine's error that it has no leader now.
-const errNoLeader = 10008
-
-// isUnanswered reports whether a request was not answered by a node that knows.
-func isUnanswered(err error) bool {
-	var api *jetstream.APIError
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &api) && api.ErrorCode == errNoLeader
-}
-
 // changeNode connects to another node, if there is one. This one may be cut off from the others, which serve on.
 func (s *Store) changeNode() {
 	if s.conn.IsConnected() {
@@ -296,7 +287,7 @@ func (s *Store) changeNode() {
 // explainWrite does what explain does for a write, and changes the node if writes have had no answer for silenceLimit.
 // Reads do not count: a node that is cut off answers them by what it knows.
 func (s *Store) explainWrite(err error) error {
-	isSilent := isUnanswered(err) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err,
+	isSilent := natsconn.IsUnanswered(err) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err,
 		jetstream.ErrNoStreamResponse)
 	s.mu.Lock()
 	isLong := isSilent && !s.silentSince.IsZero() && time.Since(s.silentSince) >= silenceLimit
