@@ -35,15 +35,15 @@ const (
 	// Shorter spans suffer from delayed acknowledgements and see a part of a burst, longer ones
 	// notice a drop too late.
 	minSpan, maxSpan = 40 * time.Millisecond, 250 * time.Millisecond
-	// It also spans minPackets acknowledged packets, unless it then exceeds the longest span: on a
-	// slow hop few packets are acknowledged in a round trip, two at a time, and none while
-	// acknowledgements wait behind data of the other direction.
-	minPackets = 8
 	// maxRTT bounds the round trip that a measurement spans, and with it the samples that are kept:
 	// the other end or a helper can delay all that it acknowledges.
 	maxRTT = 2 * time.Second
 	// maxSampleGap is the longest pause between samples within one measurement.
 	maxSampleGap = 100 * time.Millisecond
+	// minPackets is how many packets must be acknowledged within a measurement that shows a hop at its
+	// limit. A receiver acknowledges two at a time. Fewer may be acknowledged because
+	// acknowledgements wait behind data of the other direction.
+	minPackets = 2
 	// pointInterval is the least time between samples that are kept.
 	pointInterval = 4 * time.Millisecond
 )
@@ -57,45 +57,37 @@ func (m *Meter) Add(now time.Time, h Hop) {
 	if n > 0 && now.Sub(m.points[n-1].at) < pointInterval {
 		return
 	}
-	longest := max(min(h.MinRTT, maxRTT), maxSpan)
-	m.points = m.points[:copy(m.points, m.points[m.newestPoint(now.Add(-longest)):])]
-	m.points = append(m.points, samplePoint{now, h.Acked, h.Queue, h.Unsent, h.PacingLimit > 0})
-	first := m.newestPoint(now.Add(-min(max(h.SRTT, minSpan), longest)))
-	for first > 0 && unit.Bytes(h.Acked-min(m.points[first].acked, h.Acked)) < minPackets*h.MSS {
-		first--
+	span := min(max(h.SRTT, minSpan), max(min(h.MinRTT, maxRTT), maxSpan))
+	old := 0
+	for old+1 < n && now.Sub(m.points[old+1].at) >= span {
+		old++
 	}
-	acked, took := unit.Bytes(h.Acked-min(m.points[first].acked, h.Acked)), now.Sub(m.points[first].at)
-	if took < min(max(h.SRTT, minSpan), longest) || acked < minPackets*h.MSS && took < longest {
+	m.points = m.points[:copy(m.points, m.points[old:])]
+	m.points = append(m.points, samplePoint{now, h.Acked, h.Queue, h.Unsent, h.PacingLimit > 0})
+	first := m.points[0]
+	took := now.Sub(first.at)
+	if took < span {
 		return
 	}
+	acked := unit.Bytes(h.Acked - min(first.acked, h.Acked))
 	r := unit.RateOf(acked, took)
 	switch {
-	case m.isHopLimited(m.points[first:], r, h):
+	case acked >= minPackets*h.MSS && m.isHopLimited(r, h):
 		m.rate, m.limitSeen = r, true
 	case r > m.rate:
 		m.rate = r
 	}
 }
 
-// newestPoint returns the newest point that is as old as t, or the oldest one if none is. There may
-// be none.
-func (m *Meter) newestPoint(t time.Time) int {
-	i := 0
-	for i+1 < len(m.points) && !m.points[i+1].at.After(t) {
-		i++
-	}
-	return i
-}
-
-// isHopLimited reports whether the hop limited the rate r during all of the points. Either TCP always had
+// isHopLimited reports whether the hop limited the rate r during all points. Either TCP always had
 // bytes that it could not send yet, or clearly more was in flight than fits a round trip with an
 // empty queue. A pace that we set does not count as the hop's limit.
-func (m *Meter) isHopLimited(points []samplePoint, r unit.Rate, h Hop) bool {
+func (m *Meter) isHopLimited(r unit.Rate, h Hop) bool {
 	if h.isRateGrowing() {
 		return false
 	}
 	full := max(r, m.rate).Bytes(h.MinRTT)*5/4 + 2*h.MSS
-	for _, p := range points {
+	for _, p := range m.points {
 		if p.paced || p.unsent == 0 && p.queue <= full {
 			return false
 		}
