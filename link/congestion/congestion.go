@@ -118,6 +118,9 @@ const (
 	// enoughGrowth is by which part the window must grow after slow start before the round trips are
 	// compared.
 	enoughGrowth = 0.25
+	// growthTime is the least time between. What ends sooner gains nothing by BBR, which searches the
+	// rate first.
+	growthTime = time.Second
 	// maxCompared bounds the losses of CUBIC that are compared, and so the work of a comparison.
 	maxCompared = 512
 )
@@ -167,22 +170,23 @@ type Selector struct {
 type windowGrowth struct {
 	window  int           // when slow start had ended, in packets; 0: it has not
 	srtt    time.Duration // at that time
+	began   time.Duration // that time
 	decided bool
 }
 
-// showsEmptyQueue reports, once after each slow start, that the window has grown by enoughGrowth and
-// the round trip by less than half of what a full hop would have added.
+// showsEmptyQueue reports, once after each slow start, that the window has grown by enoughGrowth in
+// at least growthTime, and the round trip by less than half of what a full hop would have added.
 func (g *windowGrowth) showsEmptyQueue(n Sample) bool {
 	switch {
 	case n.SlowStart:
 		*g = windowGrowth{}
 		return false
 	case g.window == 0:
-		g.window, g.srtt = n.Window, n.SRTT
+		g.window, g.srtt, g.began = n.Window, n.SRTT, n.At
 		return false
 	}
 	growth := float64(n.Window)/float64(g.window) - 1
-	if g.decided || growth < enoughGrowth {
+	if g.decided || growth < enoughGrowth || n.At-g.began < growthTime {
 		return false
 	}
 	g.decided = true

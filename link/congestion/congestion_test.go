@@ -83,26 +83,29 @@ func TestSlowStartEndsEarly(t *testing.T) {
 	for what, c := range map[string]struct {
 		queueFrom, queueTo time.Duration
 		windowTo           int
+		samples            int // with each window
 		lost               uint64
 		want               Algorithm
 	}{
-		"jitter":                        {15 * ms, 15 * ms, 60, 0, BBR},
-		"an empty hop":                  {0, 0, 60, 0, BBR},
-		"round trips vary":              {15 * ms, 19 * ms, 65, 0, BBR},
-		"a full hop":                    {6 * ms, 20 * ms, 65, 0, CUBIC},
-		"a full hop that drains slowly": {6 * ms, 16 * ms, 65, 0, CUBIC},
-		"too little growth":             {15 * ms, 15 * ms, 58, 0, CUBIC},
-		"a loss in slow start":          {15 * ms, 15 * ms, 80, 1, CUBIC},
-		"the window is not known":       {15 * ms, 15 * ms, 0, 0, CUBIC},
+		"jitter":                        {15 * ms, 15 * ms, 60, 8, 0, BBR},
+		"an empty hop":                  {0, 0, 60, 8, 0, BBR},
+		"round trips vary":              {15 * ms, 19 * ms, 65, 8, 0, BBR},
+		"a full hop":                    {6 * ms, 20 * ms, 65, 8, 0, CUBIC},
+		"a full hop that drains slowly": {6 * ms, 16 * ms, 65, 8, 0, CUBIC},
+		"too little growth":             {15 * ms, 15 * ms, 58, 8, 0, CUBIC},
+		"too soon":                      {15 * ms, 15 * ms, 60, 2, 0, CUBIC},
+		"a loss in slow start":          {15 * ms, 15 * ms, 80, 8, 1, CUBIC},
+		"the window is not known":       {15 * ms, 15 * ms, 0, 8, 0, CUBIC},
 	} {
+		const windowFrom = 48
 		var h hop
 		h.s.SlowStart, h.s.Window = true, 20
 		h.send(c.queueFrom, c.lost)
-		h.s.SlowStart, h.s.Window = false, min(48, c.windowTo)
-		h.send(c.queueFrom, 0)
-		for w := h.s.Window; w <= c.windowTo; w++ {
+		h.s.SlowStart = false
+		for w := min(windowFrom, c.windowTo); w <= c.windowTo; w++ {
 			h.s.Window = w
-			h.send(c.queueFrom+(c.queueTo-c.queueFrom)*time.Duration(w-48)/time.Duration(c.windowTo-48), 0)
+			grown := float64(w-windowFrom) / float64(c.windowTo-windowFrom)
+			h.sendMany(c.samples, c.queueFrom+time.Duration(grown*float64(c.queueTo-c.queueFrom)))
 		}
 		reason := FewLosses
 		if c.want == BBR {
@@ -121,10 +124,12 @@ func TestSlowStartAgain(t *testing.T) {
 	h.s.Window, h.s.SlowStart = 80, true
 	h.send(15*ms, 0)
 	h.s.SlowStart = false
+	h.s.At += time.Minute
 	h.send(15*ms, 0)
 	h.expect(t, "the window of a new slow start", CUBIC, FewLosses)
 	h.s.Window = 100
 	h.failed = 1
+	h.s.At += time.Minute
 	h.send(15*ms, 0)
 	h.expect(t, "after a failed trial", CUBIC, FewLosses)
 }
