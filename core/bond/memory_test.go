@@ -3,7 +3,6 @@
 package bond
 
 import (
-	"errors"
 	"testing"
 
 	"mpbond/base/unit"
@@ -33,11 +32,6 @@ func receiveByte(t *testing.T, b *Bond, id wire.StreamID, at wire.DataSeq) {
 	if err := b.ReceiveFrame(1, wire.TypeData, f.AppendPayload(nil), start); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func limited(err error) bool {
-	var r wire.Reset
-	return errors.As(err, &r) && r.Code == wire.CodeLimit
 }
 
 // TestGapsAreBounded: every other byte, backwards: what is held depends on the pages, not on
