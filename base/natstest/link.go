@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Isolate cuts the node off from all other nodes, until Rejoin. Clients still reach it. If it is silent, connections
@@ -25,11 +26,12 @@ func (n *Node) Rejoin() {
 	}
 }
 
-// Link forwards connections to an address: those of one node to another one, or those of clients to a node. Safe for
-// concurrent use.
+// Link forwards TCP connections to an address, those of one node to another one or those of clients to a node, as a
+// network does: it can delay them and be cut. Safe for concurrent use.
 type Link struct {
 	listener net.Listener
 	to       string
+	delay    time.Duration // each way
 
 	mu       sync.Mutex
 	restored chan struct{} // closed while the link is not cut
@@ -41,18 +43,18 @@ type Link struct {
 // NewLink returns a link for clients of the node, which ends with the test, and its address for them.
 func (n *Node) NewLink(t testing.TB) (l *Link, url string) {
 	scheme, addr, _ := strings.Cut(n.URL, "://")
-	l = newLink(t, addr)
-	return l, scheme + "://" + l.listener.Addr().String()
+	l = NewLink(t, addr, 0)
+	return l, scheme + "://" + l.Addr()
 }
 
-// newLink returns a link to an address, which ends with the test.
-func newLink(t testing.TB, to string) *Link {
+// NewLink returns a link to an address, which ends with the test. It delays what it forwards, in each direction.
+func NewLink(t testing.TB, to string, delay time.Duration) *Link {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &Link{listener: ln, to: to, restored: make(chan struct{}), conns: map[net.Conn]bool{}}
+	l := &Link{listener: ln, to: to, delay: delay, restored: make(chan struct{}), conns: map[net.Conn]bool{}}
 	close(l.restored)
 	var tasks sync.WaitGroup
 	tasks.Go(func() {
@@ -76,7 +78,11 @@ func newLink(t testing.TB, to string) *Link {
 	return l
 }
 
-// Cut stops the link until Restore. Without silent, its connections end, and new ones at once.
+// Addr returns where the link accepts connections.
+func (l *Link) Addr() string { return l.listener.Addr().String() }
+
+// Cut stops the link until Restore. If it is silent, connections stay open and what is sent arrives after Restore; else
+// they end, and new ones at once.
 func (l *Link) Cut(silent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,16 +156,49 @@ func (l *Link) forward(c net.Conn) {
 	both.Wait()
 }
 
-// copy copies what comes from one connection to another while the link is not cut. Then it closes both.
+// segment is what was read from a connection, and when it is due at the other one.
+type segment struct {
+	data []byte
+	due  time.Time
+}
+
+// maxSegments bounds what one connection has on its way.
+const maxSegments = 10_000
+
+// copy copies what comes from one connection to another, delayed, while the link is not cut. Then it closes both.
 func (l *Link) copy(to, from net.Conn) {
+	way, ended := make(chan segment, maxSegments), make(chan struct{})
+	var reading sync.WaitGroup
+	defer reading.Wait()
 	defer to.Close()
 	defer from.Close()
-	b := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(b)
-		l.await()
-		if _, writing := to.Write(b[:n]); err != nil || writing != nil {
+	defer close(ended)
+	reading.Go(func() {
+		defer close(way)
+		for {
+			b := make([]byte, 4<<10)
+			n, err := from.Read(b)
+			select {
+			case way <- segment{b[:n], time.Now().Add(l.delay)}:
+			case <-ended:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	for s := range way {
+		if l.deliver(to, s) != nil {
 			return
 		}
 	}
+}
+
+// deliver writes a segment when it is due and the link is not cut.
+func (l *Link) deliver(to net.Conn, s segment) error {
+	time.Sleep(time.Until(s.due))
+	l.await()
+	_, err := to.Write(s.data)
+	return err
 }

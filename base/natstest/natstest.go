@@ -58,6 +58,8 @@ type Options struct {
 	Monitor bool
 	// Partitions connects the nodes through forwarders that can be cut: see Node.Isolate.
 	Partitions bool
+	// Discreet makes the nodes tell clients of no other nodes, which could be reached around a Link.
+	Discreet bool
 	// DiskSize is the size of a disk for each node, in bytes: see Node.FillDisk. 0: they share that of this machine.
 	DiskSize int64
 	// Hosts are the addresses of the nodes, where Command prepares programs to run; nil: all run here.
@@ -103,7 +105,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	program, dir := Program(t), t.TempDir()
 	c, scheme := &Cluster{}, "nats"
 	if o.TLS {
-		c.CAFile = writeCertificates(t, dir, append([]string{"127.0.0.1"}, o.Hosts...), o.Names)
+		c.CAFile = WriteCertificates(t, dir, append([]string{"127.0.0.1"}, o.Hosts...), o.Names)
 		scheme = "tls"
 	}
 	n := max(o.Nodes, len(o.Hosts), 1)
@@ -116,9 +118,7 @@ func Start(t testing.TB, o Options) *Cluster {
 		}
 	}
 	for i := range n {
-		node := &Node{Dir: filepath.Join(dir, fmt.Sprintf("n%d", i+1)), program: program,
-			config: filepath.Join(dir, fmt.Sprintf("n%d.conf", i+1)), URL: scheme + "://" + addrs[i]}
-		node.command = func(argv ...string) *exec.Cmd { return exec.Command(argv[0], argv[1:]...) }
+		node := newNode(program, filepath.Join(dir, fmt.Sprintf("n%d", i+1)), scheme+"://"+addrs[i])
 		if o.Command != nil {
 			node.command = func(argv ...string) *exec.Cmd { return o.Command(i, argv...) }
 		}
@@ -134,7 +134,7 @@ func Start(t testing.TB, o Options) *Cluster {
 			fmt.Fprintf(&b, "jetstream { store_dir: %q, max_memory_store: 64MB, max_file_store: 10GB }\n", node.Dir)
 		}
 		if n > 1 {
-			b.WriteString(c.routesOf(t, i, routes, o.Partitions))
+			b.WriteString(c.routesOf(t, i, routes, o))
 		}
 		if o.TLS {
 			fmt.Fprintf(&b, "tls { cert_file: %q, key_file: %q }\n", dir+"/node.pem", dir+"/node.key")
@@ -144,16 +144,37 @@ func Start(t testing.TB, o Options) *Cluster {
 			fmt.Fprintf(&b, "http: %q\n", node.monitor)
 		}
 		b.WriteString(o.Extra)
-		if err := os.WriteFile(node.config, []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(node.Kill)
-		node.launch(t)
+		node.begin(t, b.String())
 	}
 	for _, node := range c.Nodes {
 		node.awaitReady(t)
 	}
 	return c
+}
+
+// StartNode runs a node with a whole configuration until the test ends, and waits until it accepts clients at url. dir
+// is its directory; the configuration is written beside it.
+func StartNode(t testing.TB, dir, url, config string) *Node {
+	t.Helper()
+	n := newNode(Program(t), dir, url)
+	n.begin(t, config)
+	n.awaitReady(t)
+	return n
+}
+
+func newNode(program, dir, url string) *Node {
+	return &Node{Dir: dir, URL: url, program: program, config: dir + ".conf",
+		command: func(argv ...string) *exec.Cmd { return exec.Command(argv[0], argv[1:]...) }}
+}
+
+// begin starts the node with a configuration, until the test ends.
+func (n *Node) begin(t testing.TB, config string) {
+	t.Helper()
+	if err := os.WriteFile(n.config, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Kill)
+	n.launch(t)
 }
 
 // Requests returns how many messages the nodes have got from clients since they started. The cluster needs
@@ -179,22 +200,22 @@ func (c *Cluster) Requests() (sum int64, err error) {
 
 // routesOf returns the part of a node's configuration that connects it with the others, whose ports for routes are
 // known.
-func (c *Cluster) routesOf(t testing.TB, node int, ports []string, partitions bool) string {
+func (c *Cluster) routesOf(t testing.TB, node int, ports []string, o Options) string {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "cluster { name: test, listen: %q, ", ports[node])
-	if partitions { // the others learn of no address that leads around the forwarders
+	fmt.Fprintf(&b, "cluster { name: test, listen: %q, no_advertise: %v, ", ports[node], o.Discreet)
+	if o.Partitions { // the others learn of no address that leads around the forwarders
 		b.WriteString(`advertise: "127.0.0.1:1", `)
 	}
 	b.WriteString("routes: [")
 	for to, at := range ports {
-		if partitions && to == node {
+		if o.Partitions && to == node {
 			continue
 		}
-		if partitions {
-			l := newLink(t, at)
+		if o.Partitions {
+			l := NewLink(t, at, 0)
 			c.Nodes[node].links, c.Nodes[to].links = append(c.Nodes[node].links, l), append(c.Nodes[to].links, l)
-			at = l.listener.Addr().String()
+			at = l.Addr()
 		}
 		fmt.Fprintf(&b, "%q, ", "nats://"+at)
 	}
@@ -271,9 +292,9 @@ func (n *Node) Pause() { _ = n.cmd.Process.Signal(syscall.SIGSTOP) }
 // Resume ends Pause.
 func (n *Node) Resume() { _ = n.cmd.Process.Signal(syscall.SIGCONT) }
 
-// writeCertificates writes an authority's certificate, which it returns the path of, and a certificate
-// for the addresses and names with its key.
-func writeCertificates(t testing.TB, dir string, hosts, names []string) (caFile string) {
+// WriteCertificates writes an authority's certificate, ca.pem, which it returns the path of, and a certificate for the
+// addresses and names with its key, node.pem and node.key, for servers and clients.
+func WriteCertificates(t testing.TB, dir string, hosts, names []string) (caFile string) {
 	t.Helper()
 	fail := func(err error) {
 		if err != nil {
@@ -295,7 +316,8 @@ func writeCertificates(t testing.TB, dir string, hosts, names []string) (caFile 
 	fail(err)
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "mpbond test node"},
 		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		DNSNames: names, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+		DNSNames: names, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	for _, h := range hosts {
 		leaf.IPAddresses = append(leaf.IPAddresses, net.ParseIP(h))
 	}
