@@ -176,27 +176,16 @@ func (m *Member) hasJoined(before, now deviceRecord) bool {
 }
 
 // addDevice adds a device to Devices, or replaces its invitation by a newer one, and to what this server knows. It
-// reports whether it has changed Devices.
+// reports whether it has changed Devices. Most devices are new: one request adds them.
 func (m *Member) addDevice(ctx context.Context, d deviceRecord) (isNew bool, err error) {
-	key := d.Key.String()
 	for {
-		r, err := m.store.Get(ctx, Devices, key)
+		r := Record{Key: d.Key.String(), Value: encode(d)}
 		isNew = true
-		switch {
-		case errors.Is(err, ErrNoRecord):
-			r = Record{Key: key, Value: encode(d)}
-			_, err = m.store.Create(ctx, Devices, key, r.Value, 0)
-		case err == nil:
-			var old deviceRecord
-			if json.Unmarshal(r.Value, &old) == nil {
-				d.Ruling = old.Ruling
-			}
-			if isNew = !m.hasJoined(old, d); isNew {
-				r.Value = encode(d)
-				_, err = m.store.Update(ctx, Devices, r)
-			}
-		}
+		_, err = m.store.Create(ctx, Devices, r.Key, r.Value, 0)
 		if errors.Is(err, ErrConflict) {
+			r, isNew, err = m.replaceDevice(ctx, d)
+		}
+		if errors.Is(err, ErrConflict) || errors.Is(err, ErrNoRecord) {
 			continue // somebody else has changed it
 		}
 		if err != nil {
@@ -206,4 +195,22 @@ func (m *Member) addDevice(ctx context.Context, d deviceRecord) (isNew bool, err
 		m.apply(Change{Record: r})
 		return isNew, nil
 	}
+}
+
+// replaceDevice replaces the record of a device, unless it has joined by this invitation or a newer one. The operator's
+// ruling stays. It returns the record as it is then.
+func (m *Member) replaceDevice(ctx context.Context, d deviceRecord) (r Record, isNew bool, err error) {
+	if r, err = m.store.Get(ctx, Devices, d.Key.String()); err != nil {
+		return r, false, err
+	}
+	var old deviceRecord
+	if json.Unmarshal(r.Value, &old) == nil {
+		d.Ruling = old.Ruling
+	}
+	if m.hasJoined(old, d) {
+		return r, false, nil
+	}
+	r.Value = encode(d)
+	_, err = m.store.Update(ctx, Devices, r)
+	return r, true, err
 }

@@ -436,8 +436,8 @@ func TestForgeries(t *testing.T) {
 	// deleted, and then restored
 	now, err := w.store.Get(t.Context(), fleet.Devices, record.Key)
 	w.must(err)
-	w.must(w.store.Delete(t.Context(), fleet.Devices, record.Key, now.Revision))
 	devices := a.Status().Devices
+	w.must(w.store.Delete(t.Context(), fleet.Devices, record.Key, now.Revision))
 	waittest.Until(t, "the deletion was read", func() bool { return a.Status().Devices < devices })
 	_, err = w.store.Put(t.Context(), fleet.Devices, record.Key, record.Value)
 	w.must(err)
