@@ -19,6 +19,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"mpbond/base/fault"
 	"mpbond/base/natsconn"
@@ -84,8 +85,8 @@ type denial struct {
 	err error
 }
 
-// Open connects to the engine, and makes the buckets that are missing, with as many replicas as there are nodes,
-// at most three. For the operator it also makes room in them. Errors are faults: Unreachable if no node answers,
+// Open connects to the engine, and makes the buckets that are missing, with three replicas where there are
+// three nodes. For the operator it also makes room in them. Errors are faults: Unreachable if no node answers,
 // Permission if it refuses the credentials, Unsupported if it has no JetStream or is too old.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{buckets: map[fleet.Bucket]jetstream.KeyValue{}, urls: natsconn.HideSecrets(cfg.URLs), room: cfg.room,
@@ -168,7 +169,7 @@ func (s *Store) explain(err error) error {
 		return fault.New(fault.Unsupported,
 			fmt.Errorf("the engine has no JetStream for this user, or no leader now: %w", err),
 			"its operator puts `jetstream {}` into the configuration, and enables it for the account; a node whose "+
-				"disk was full needs room and a restart")
+				"disk was full needs room and a restart, one of another region its connection to the others")
 	case errors.Is(err, jetstream.ErrLimitMarkerTTLNotSupported):
 		return fault.New(fault.Unsupported, fmt.Errorf("the engine is too old: %w", err),
 			"install nats-server "+minServer+
@@ -204,13 +205,15 @@ func (s *Store) makeBuckets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	replicas := min(max(len(s.conn.DiscoveredServers()), len(s.conn.Servers()), 1), 3)
-	if replicas == 2 {
-		replicas = 1 // two nodes have no majority without either
+	if err := s.openBuckets(ctx); err != nil {
+		return err
 	}
 	for _, b := range fleet.Buckets() {
+		if s.buckets[b] != nil {
+			continue
+		}
 		err := s.ask(ctx, func(ctx context.Context) (err error) {
-			s.buckets[b], err = s.makeBucket(ctx, b, replicas)
+			s.buckets[b], err = s.makeBucket(ctx, b)
 			return err
 		})
 		if isOptional := b == fleet.Permits || b == fleet.Loads; isOptional && fault.Is(err, fault.NotFound) {
@@ -224,9 +227,12 @@ func (s *Store) makeBuckets(ctx context.Context) error {
 	return s.ask(ctx, func(ctx context.Context) error {
 		_, err := s.js.Stream(ctx, eventStream)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			_, err = s.js.CreateStream(ctx, jetstream.StreamConfig{Name: eventStream, Subjects: []string{eventSubject},
-				Replicas: replicas, MaxAge: fleet.EventLife, MaxMsgs: maxEvents, MaxMsgSize: fleet.MaxValue,
-				MaxBytes: eventsRoom, Discard: jetstream.DiscardOld})
+			err = s.replicate(func(replicas int) (err error) {
+				_, err = s.js.CreateStream(ctx, jetstream.StreamConfig{Name: eventStream,
+					Subjects: []string{eventSubject}, Replicas: replicas, MaxAge: fleet.EventLife, MaxMsgs: maxEvents,
+					MaxMsgSize: fleet.MaxValue, MaxBytes: eventsRoom, Discard: jetstream.DiscardOld})
+				return err
+			})
 			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 				err = nil
 			}
@@ -235,25 +241,68 @@ func (s *Store) makeBuckets(ctx context.Context) error {
 	})
 }
 
-// makeBucket opens a bucket, and makes it if it is missing.
-func (s *Store) makeBucket(ctx context.Context, b fleet.Bucket, replicas int) (jetstream.KeyValue, error) {
-	kv, err := s.js.KeyValue(ctx, prefix+string(b))
-	if !errors.Is(err, jetstream.ErrBucketNotFound) {
-		return kv, err
+// openBuckets opens the buckets that are there, all at once: the engine may be far away.
+func (s *Store) openBuckets(ctx context.Context) error {
+	list := fleet.Buckets()
+	opened := make([]jetstream.KeyValue, len(list))
+	var g errgroup.Group
+	for i, b := range list {
+		g.Go(func() error {
+			err := s.ask(ctx, func(ctx context.Context) (err error) {
+				opened[i], err = s.js.KeyValue(ctx, prefix+string(b))
+				return err
+			})
+			if err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
+				return fmt.Errorf("bucket %s: %w", b, err)
+			}
+			return nil
+		})
 	}
-	cfg := jetstream.KeyValueConfig{Bucket: prefix + string(b), History: 1, MaxValueSize: fleet.MaxValue,
-		MaxBytes: s.roomOf(b), Replicas: replicas, LimitMarkerTTL: markerLife}
-	cfg.TTL = fleet.RecordLife(b)
-	kv, err = s.js.CreateKeyValue(ctx, cfg)
+	err := g.Wait()
+	for i, b := range list {
+		if opened[i] != nil {
+			s.buckets[b] = opened[i]
+		}
+	}
+	return err
+}
+
+// makeBucket makes a bucket, or opens it if another process was faster.
+func (s *Store) makeBucket(ctx context.Context, b fleet.Bucket) (kv jetstream.KeyValue, err error) {
+	err = s.replicate(func(replicas int) (err error) {
+		kv, err = s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: prefix + string(b), History: 1,
+			MaxValueSize: fleet.MaxValue, MaxBytes: s.roomOf(b), TTL: fleet.RecordLife(b), Replicas: replicas,
+			LimitMarkerTTL: markerLife})
+		return err
+	})
 	switch {
 	case err != nil && s.recentDenial() != nil:
 		return nil, fault.New(fault.NotFound, errors.New("there is no fleet on this engine"),
 			"the fleet's operator makes one: mpbond fleet init NAME; servers may make no buckets")
-	case errors.Is(err, jetstream.ErrBucketExists): // another process was faster
+	case errors.Is(err, jetstream.ErrBucketExists):
 		return s.js.KeyValue(ctx, prefix+string(b))
 	}
 	return kv, err
 }
+
+// maxReplicas is how many replicas a bucket has where there are so many nodes.
+const maxReplicas = 3
+
+// replicate calls create with maxReplicas, and with one if there are fewer nodes: two have no majority without either.
+// The engine decides, since a node of another region knows only its neighbours. But where this client knows of enough
+// nodes, some of them do not run now, and the error stays.
+func (s *Store) replicate(create func(replicas int) error) error {
+	err := create(maxReplicas)
+	known := max(len(s.conn.DiscoveredServers()), len(s.conn.Servers()))
+	var api *jetstream.APIError
+	if errors.As(err, &api) && (api.ErrorCode == errNotClustered || api.ErrorCode == errNoPeers && known < maxReplicas) {
+		err = create(1)
+	}
+	return err
+}
+
+// Codes of the engine's errors: it is one node, or has too few nodes for the replicas.
+const errNotClustered, errNoPeers = 10074, 10005
 
 // ask calls f until it is answered or ctx ends. Nodes that have no leader yet, of all or of one bucket, leave a request
 // without an answer: so it is repeated, with more time each time, later at another node.
