@@ -78,22 +78,68 @@ func TestFarServer(t *testing.T) {
 		store := openAt(t, links.urls())
 		opened := time.Since(began)
 		usage := newCarried()
-		us := w.joinBy(store, "us1", func(c *fleet.MemberConfig) { c.CacheFile, c.Usage = "", usage.take })
+		losses := &lossCounter{Handler: slog.DiscardHandler}
+		us := w.joinBy(store, "us1", func(c *fleet.MemberConfig) {
+			c.CacheFile, c.Usage, c.Log = "", usage.take, slog.New(losses)
+		})
 		w.awaitReady(us)
 		w.Logf("%v: the engine is open after %v, the server is ready after %v", roundTrip, opened, time.Since(began))
+		waittest.Until(t, "the operator sees the server", func() bool { return w.runs("us1") })
+		silences, stop := w.countSilences("us1")
 		w.measureFar(us, usage)
 		w.checkServer(us, eu, usage)
 		if *farTime > 0 {
 			w.countRequests(c)
 		}
-		if us.Status().EngineLost {
-			t.Errorf("%v: the server takes the engine for lost", roundTrip)
+		stop()
+		if losses.n.Load() != 0 || silences.Load() != 0 {
+			t.Errorf("%v: the server lost the engine %d times, and was silent %d times", roundTrip, losses.n.Load(),
+				silences.Load())
 		}
 		if roundTrip == longest {
 			w.cutFar(us, links)
+			if losses.n.Load() != 1 {
+				t.Errorf("the server logged %d losses of the engine", losses.n.Load())
+			}
 			w.checkFarQuota(us, usage)
 		}
 		w.must(us.stop())
+	}
+}
+
+// lossCounter is a log that counts how often a server has lost the engine.
+type lossCounter struct {
+	slog.Handler
+	n atomic.Int64
+}
+
+func (l *lossCounter) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *lossCounter) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "engine does not answer") {
+		l.n.Add(1)
+	}
+	return nil
+}
+
+// countSilences counts how often the report of a server ends, until stop.
+func (w *world) countSilences(server string) (n *atomic.Int64, stop func()) {
+	ctx, cancel := context.WithCancel(w.Context())
+	ended := make(chan error, 1)
+	n = &atomic.Int64{}
+	go func() {
+		isCurrent := false // else what is gone was so before
+		ended <- w.store.Watch(ctx, fleet.Servers, func(c fleet.Change) {
+			if isCurrent = isCurrent || c.IsCurrent; isCurrent && c.IsGone && c.Key == server {
+				n.Add(1)
+			}
+		})
+	}()
+	return n, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.Error(err)
+		}
 	}
 }
 
