@@ -32,6 +32,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mpbond/base/porttest"
+	"mpbond/base/waittest"
 	"mpbond/node/intercept"
 )
 
@@ -48,7 +49,7 @@ func init() {
 	}
 }
 
-// inNamespace runs the test again in its own network and mount namespaces, with a default route for
+// inNamespace runs the test again in its own network and mount namespaces and its own cgroup, with a default route for
 // both address families that leads nowhere. It reports whether this is that run.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
@@ -67,6 +68,7 @@ func inNamespace(t *testing.T) bool {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			t.Fatal(err)
 		}
+		enterNewCgroup(t)
 		return true
 	}
 	if os.Geteuid() != 0 {
@@ -253,25 +255,55 @@ func listLeftovers(t *testing.T) string {
 	return strings.Join(append(found, listCgroups(t)...), "\n")
 }
 
-// listCgroups finds cgroups of `mpbond run`, in a hierarchy mounted for this test.
+// listCgroups finds cgroups of `mpbond run`.
 func listCgroups(t *testing.T) []string {
 	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "cgroup2", 0, ""); err != nil {
-		t.Skipf("no cgroup version 2: %v", err)
-	}
-	defer unix.Unmount(dir, 0)
-	b, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, own, _ := strings.Cut(string(b), "\n0::")
-	own, _, _ = strings.Cut(strings.TrimPrefix(own, "0::"), "\n")
-	found, err := filepath.Glob(filepath.Join(dir, own, "mpbond-run-*"))
+	own, unmount := mountOwnCgroup(t)
+	defer unmount()
+	found, err := filepath.Glob(filepath.Join(own, "mpbond-run-*"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// mountOwnCgroup mounts the hierarchy of cgroups for this test, and returns the directory of this process in it.
+func mountOwnCgroup(t *testing.T) (dir string, unmount func()) {
+	t.Helper()
+	root := t.TempDir()
+	if err := unix.Mount("none", root, "cgroup2", 0, ""); err != nil {
+		t.Skipf("no cgroup version 2: %v", err)
+	}
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, own, _ := strings.Cut("\n"+string(b), "\n0::")
+	own, _, _ = strings.Cut(own, "\n")
+	return filepath.Join(root, own), func() { _ = unix.Unmount(root, 0) }
+}
+
+// enterNewCgroup moves this process into a cgroup of its own until the test ends. So the test does not find cgroups of
+// other tests, which may run at the same time.
+func enterNewCgroup(t *testing.T) {
+	t.Helper()
+	parent, unmount := mountOwnCgroup(t)
+	dir := filepath.Join(parent, fmt.Sprintf("run-test-%d", os.Getpid()))
+	enter := func(dir string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(func() {
+		enter(parent)
+		waittest.UntilSuccess(t, func() error { return unix.Rmdir(dir) }) // once all processes of the test have ended
+		unmount()
+	})
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	enter(dir)
 }
 
 func TestRunCarriesTheAppAndItsChildren(t *testing.T) {
