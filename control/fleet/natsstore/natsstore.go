@@ -158,7 +158,6 @@ func explainConnectError(err error, urls string) error {
 // so apart.
 func (s *Store) explain(err error) error {
 	var done *fault.Error
-	var api *jetstream.APIError
 	switch {
 	case err == nil || errors.As(err, &done):
 		return err
@@ -177,8 +176,7 @@ func (s *Store) explain(err error) error {
 	case s.recentDenial() != nil:
 		return fault.New(fault.Permission, s.recentDenial(),
 			"these credentials may not do that: docs/howto/fleet.md lists what each needs")
-	case errors.As(err, &api) && api.ErrorCode == 10023, errors.As(err, &api) && api.ErrorCode == 10047,
-		errors.As(err, &api) && api.ErrorCode == 10077:
+	case isFull(err):
 		return fault.New(fault.Limit, fmt.Errorf("the engine has no room: %w", err), "`mpbond fleet status` names a bucket "+
 			"that is full; else free disk space on its nodes, or raise max_file_store there: a fleet reserves 2.1 GB of it")
 	}
@@ -290,12 +288,13 @@ const maxReplicas = 3
 
 // replicate calls create with maxReplicas, and with one if there are fewer nodes: two have no majority without either.
 // The engine decides, since a node of another region knows only its neighbours. But where this client knows of enough
-// nodes, some of them do not run now, and the error stays.
+// nodes, some of them do not run now, and the error stays, as where they have no room.
 func (s *Store) replicate(create func(replicas int) error) error {
 	err := create(maxReplicas)
 	known := max(len(s.conn.DiscoveredServers()), len(s.conn.Servers()))
 	var api *jetstream.APIError
-	if errors.As(err, &api) && (api.ErrorCode == errNotClustered || api.ErrorCode == errNoPeers && known < maxReplicas) {
+	if errors.As(err, &api) && (api.ErrorCode == errNotClustered ||
+		api.ErrorCode == errNoPeers && known < maxReplicas && !isFull(err)) {
 		err = create(1)
 	}
 	return err
@@ -303,6 +302,21 @@ func (s *Store) replicate(create func(replicas int) error) error {
 
 // Codes of the engine's errors: it is one node, or has too few nodes for the replicas.
 const errNotClustered, errNoPeers = 10074, 10005
+
+// isFull reports whether the engine, or too many of its nodes, have no room for what it should keep.
+func isFull(err error) bool {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	switch api.ErrorCode {
+	case 10023, 10047, 10077:
+		return true
+	case errNoPeers:
+		return strings.Contains(api.Description, "insufficient storage")
+	}
+	return false
+}
 
 // ask calls f until it is answered or ctx ends. Nodes that have no leader yet, of all or of one bucket, leave a request
 // without an answer: so it is repeated, with more time each time, later at another node.

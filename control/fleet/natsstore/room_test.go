@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/natstest"
 	"mpbond/base/waittest"
 	"mpbond/control/fleet"
 	"mpbond/link/pairing"
@@ -195,4 +197,43 @@ func TestRoomOfOlderFleet(t *testing.T) {
 			t.Errorf("the bound of %s is %d now", cfg.Name, cfg.MaxBytes)
 		}
 	})
+}
+
+// TestNoRoom checks that the operator is told that an engine has no room for a fleet, also if only one of three nodes
+// has none: records are not kept at one node then.
+func TestNoRoom(t *testing.T) {
+	t.Parallel()
+	const storage = 10 << 30 // of a node
+	for _, nodes := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
+			t.Parallel()
+			c := natstest.Start(t, natstest.Options{Nodes: nodes, Discreet: true})
+			conn, err := nats.Connect(c.URLs())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			js, err := jetstream.New(conn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			create := func(name string, room int64, replicas int) error {
+				_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name},
+					MaxBytes: room, Replicas: replicas})
+				return err
+			}
+			waittest.UntilSuccess(t, func() error { return create("other", storage*3/4, 1) })
+			waittest.Until(t, "all nodes know that one has no room", func() bool {
+				err := create("probe", storage/2, nodes)
+				if err == nil {
+					err = js.DeleteStream(t.Context(), "probe")
+				}
+				return isFull(err)
+			})
+			_, err = Open(t.Context(), Config{URLs: c.Nodes[0].URL, room: storage / 2, Log: slog.New(slog.DiscardHandler)})
+			if !fault.Is(err, fault.Limit) || !strings.Contains(fault.HintOf(err), "max_file_store") {
+				t.Errorf("%v; %s", err, fault.HintOf(err))
+			}
+		})
+	}
 }
