@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
@@ -50,25 +51,32 @@ func (s *Store) reserveOf(b fleet.Bucket) int64 { return s.roomOf(b) / 16 }
 // bound of a bucket that is full: the operator must be able to revoke a device while a stolen server fills it.
 // JetStream's max_file_store bounds that. It lowers no bound. Only the operator may do it.
 func (s *Store) makeRoom(ctx context.Context) error {
+	var g errgroup.Group // all at once: the engine may be far away
 	for _, b := range fleet.Buckets() {
-		err := s.editStream(ctx, "KV_"+prefix+string(b), func(cfg *jetstream.StreamConfig, used int64) {
-			cfg.MaxAge = fleet.RecordLife(b)
-			switch least := used + s.reserveOf(b); {
-			case cfg.MaxBytes <= 0:
-				cfg.MaxBytes = max(s.roomOf(b), least)
-			case cfg.MaxBytes < least:
-				cfg.MaxBytes = least
+		g.Go(func() error {
+			err := s.editStream(ctx, "KV_"+prefix+string(b), func(cfg *jetstream.StreamConfig, used int64) {
+				cfg.MaxAge = fleet.RecordLife(b)
+				switch least := used + s.reserveOf(b); {
+				case cfg.MaxBytes <= 0:
+					cfg.MaxBytes = max(s.roomOf(b), least)
+				case cfg.MaxBytes < least:
+					cfg.MaxBytes = least
+				}
+			})
+			if err != nil {
+				return fmt.Errorf("bucket %s: %w", b, err)
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		return s.editStream(ctx, eventStream, func(cfg *jetstream.StreamConfig, _ int64) {
+			if cfg.MaxBytes <= 0 {
+				cfg.MaxBytes = eventsRoom
 			}
 		})
-		if err != nil {
-			return fmt.Errorf("bucket %s: %w", b, err)
-		}
-	}
-	return s.editStream(ctx, eventStream, func(cfg *jetstream.StreamConfig, _ int64) {
-		if cfg.MaxBytes <= 0 {
-			cfg.MaxBytes = eventsRoom
-		}
 	})
+	return g.Wait()
 }
 
 // makeRoomOrWarn does what makeRoom does. That it fails is no reason to fail: it concerns a later write, if any.
