@@ -146,16 +146,13 @@ func (r *reinjector) reinjectTail(now time.Time) {
 	}
 	recalled -= min(recalled, r.withdrawSegment(slow))
 	r.stats.ReinjectedTail += recalled
-	if recall.Budgeted {
-		r.ledger.SmallGapRecalls += recalled
-	}
+	r.ledger.CountRecalled(recall.Budget, recalled)
 }
 
 // reinjectionView returns the subflow as the rules of reinjection see it. The far end gets recalled
 // bytes from another subflow. So the tail of this one ends with its newest byte that was not
-// recalled: bytes before it delay that one, recalled or not, and bytes after it do not. PAD includes
-// how late the acknowledgement of its oldest bytes is, also of a direct subflow: the tail takes that
-// long, or what its bytes take.
+// recalled: bytes before it delay that one, recalled or not, and bytes after it do not. PAD of a
+// helped subflow includes its lateness (AckLate): the tail takes that long, or what its bytes take.
 func (p *subflow) reinjectionView(now time.Time) sched.Subflow {
 	n := p.est.EstimateAt(now)
 	v := p.schedulerView(n, now)
@@ -163,10 +160,11 @@ func (p *subflow) reinjectionView(now time.Time) sched.Subflow {
 	if !found {
 		v.InFlight = 0
 	}
+	if !v.Helped {
+		v.LateBy = p.est.AckLateness(now)
+	}
 	timelyPAD := v.PAD - n.AckLate
-	late := p.est.AckLateness(now)
-	v.PAD, v.IsAckLate = timelyPAD+late, late > 0
-	v.Tail = max(late, timelyPAD-min(timelyPAD, v.Th.Time(unit.Bytes(p.bytesSent-newest))))
+	v.Tail = max(n.AckLate, timelyPAD-min(timelyPAD, v.Th.Time(unit.Bytes(p.bytesSent-newest))))
 	return v
 }
 

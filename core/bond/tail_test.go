@@ -203,7 +203,7 @@ func (onlyNewest) Pick(subflows []sched.Subflow, _ unit.Bytes) sched.Decision {
 func (o onlyNewest) Recall(subflows []sched.Subflow, _ float64, _ sched.Ledger) sched.Recall {
 	for _, p := range subflows {
 		if p.ID == 1 && p.InFlight > o.n {
-			return sched.Recall{From: 1, Bytes: o.n, Budgeted: true}
+			return sched.Recall{From: 1, Bytes: o.n, Budget: sched.SmallGaps}
 		}
 	}
 	return sched.Recall{}

@@ -45,8 +45,10 @@ const (
 	// app then waits for the end rather than for the next byte.
 	maxFinalQueueBudget = 3 * maxQueueBudget
 
-	// One byte in wasteDivisor may be recalled for small gaps.
+	// One byte in wasteDivisor may be recalled for small gaps, and one in lateDivisor from late direct
+	// subflows, besides those of a short transfer.
 	wasteDivisor = 100
+	lateDivisor  = 10
 )
 
 func (*auto) Name() string { return "auto" }

@@ -21,11 +21,11 @@ func TestRecall(t *testing.T) {
 		paper, auto Recall
 	}{
 		// 5 Mbit/s for 400 ms; auto lets the quick one carry 8/13 of that.
-		{"slow by far", two(100*ms, 500*ms, unit.MB), 0.2, Recall{2, 250_000, false}, Recall{2, 153_846, false}},
+		{"slow by far", two(100*ms, 500*ms, unit.MB), 0.2, Recall{2, 250_000, Unlimited}, Recall{2, 153_846, Unlimited}},
 		{"exactly eta", two(100*ms, 120*ms, unit.MB), 0.2, Recall{}, Recall{}},
-		{"under a round trip", two(100*ms, 130*ms, unit.MB), 0.2, Recall{2, 18_750, false}, Recall{2, 3000, true}},
-		{"a little", two(20*ms, 25*ms, unit.MB), 0.2, Recall{2, 3125, false}, Recall{2, 1923, true}},
-		{"beyond the budget", two(10*ms, 60*ms, unit.MB), 0.2, Recall{2, 31_250, false}, Recall{2, 3000, true}},
+		{"under a round trip", two(100*ms, 130*ms, unit.MB), 0.2, Recall{2, 18_750, Unlimited}, Recall{2, 3000, SmallGaps}},
+		{"a little", two(20*ms, 25*ms, unit.MB), 0.2, Recall{2, 3125, Unlimited}, Recall{2, 1923, SmallGaps}},
+		{"beyond the budget", two(10*ms, 60*ms, unit.MB), 0.2, Recall{2, 31_250, Unlimited}, Recall{2, 3000, SmallGaps}},
 		// The helped one's tail is carried by the direct one already: copies the
 		// other way would wait behind it.
 		{"its tail was recalled", []Subflow{{ID: 1, PAD: 100 * ms, Tail: 100 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB},
@@ -49,7 +49,7 @@ func TestRecall(t *testing.T) {
 func TestMeasuredRecall(t *testing.T) {
 	paths := []Subflow{{ID: 1, PAD: 500 * ms, PastPAD: 100 * ms, Tail: 500 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB},
 		{ID: 2, PAD: 100 * ms, PastPAD: 500 * ms, Tail: 40 * ms, Th: 5 * unit.Mbps, InFlight: unit.MB}}
-	if got, want := (&measuredPAMS{}).Recall(paths, 0.2, Ledger{}), (Recall{2, 212_500, false}); got != want {
+	if got, want := (&measuredPAMS{}).Recall(paths, 0.2, Ledger{}), (Recall{2, 212_500, Unlimited}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -64,13 +64,13 @@ func TestAllowance(t *testing.T) {
 	}{
 		{"tiny", 50 * ms, Ledger{Given: 64 * unit.KB}, Recall{}},
 		{"tiny, the estimates may be wrong", 150 * ms, Ledger{Given: 64 * unit.KB}, Recall{}},
-		{"tiny, a link has failed", 250 * ms, Ledger{Given: 64 * unit.KB}, Recall{2, 96_153, false}},
-		{"short", 50 * ms, Ledger{Given: 512 * unit.KB}, Recall{2, 5242, true}},
-		{"short, over a round trip", 60 * ms, Ledger{Given: 512 * unit.KB}, Recall{2, 23_076, false}},
-		{"one part in a hundred", 50 * ms, Ledger{Given: 1_900_000}, Recall{2, 19_000, true}},
-		{"a part is spent", 50 * ms, Ledger{Given: 2_000_000, SmallGapRecalls: 18_000}, Recall{2, 2000, true}},
+		{"tiny, a link has failed", 250 * ms, Ledger{Given: 64 * unit.KB}, Recall{2, 96_153, Unlimited}},
+		{"short", 50 * ms, Ledger{Given: 512 * unit.KB}, Recall{2, 5242, SmallGaps}},
+		{"short, over a round trip", 60 * ms, Ledger{Given: 512 * unit.KB}, Recall{2, 23_076, Unlimited}},
+		{"one part in a hundred", 50 * ms, Ledger{Given: 1_900_000}, Recall{2, 19_000, SmallGaps}},
+		{"a part is spent", 50 * ms, Ledger{Given: 2_000_000, SmallGapRecalls: 18_000}, Recall{2, 2000, SmallGaps}},
 		{"it is spent", 50 * ms, Ledger{Given: 2_000_000, SmallGapRecalls: 19_000}, Recall{}},
-		{"more than is asked", 50 * ms, Ledger{Given: 10_000_000}, Recall{2, 19_230, true}},
+		{"more than is asked", 50 * ms, Ledger{Given: 10_000_000}, Recall{2, 19_230, SmallGaps}},
 	} {
 		paths := []Subflow{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, SRTT: 150 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
 			{ID: 2, PAD: 10*ms + c.gap, Tail: 10*ms + c.gap, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: unit.MB}}
@@ -86,8 +86,32 @@ func TestRecallLate(t *testing.T) {
 	paths := []Subflow{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
 		{ID: 2, PAD: 60 * ms, Tail: 60 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: unit.MB, Helped: true, IsAckLate: true}}
 	for _, so := range []Ledger{{Given: 64 * unit.KB}, {Given: 2_000_000, SmallGapRecalls: 20_000}} {
-		if got, want := (&auto{}).Recall(paths, 0.2, so), (Recall{2, 19_230, false}); got != want {
+		if got, want := (&auto{}).Recall(paths, 0.2, so), (Recall{2, 19_230, Unlimited}); got != want {
 			t.Errorf("%+v: %+v, want %+v", so, got, want)
+		}
+	}
+}
+
+// TestRecallLateDirect checks that an allowance bounds what is recalled since a direct subflow is late,
+// and not what is recalled since it is slow.
+func TestRecallLateDirect(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		lateBy, slowBy time.Duration
+		sent           Ledger
+		want           Recall
+	}{
+		{"late", 60 * ms, 0, Ledger{Given: unit.MB}, Recall{2, 19_230, LateDirect}},
+		{"later than the allowance", 600 * ms, 0, Ledger{Given: 500_000}, Recall{2, 50_000 + shortTransfer, LateDirect}},
+		{"a part is spent", 60 * ms, 0, Ledger{Given: 100_000, LateRecalls: shortTransfer}, Recall{2, 10_000, LateDirect}},
+		{"it is spent", 60 * ms, 0, Ledger{Given: 100_000, LateRecalls: shortTransfer + 9000}, Recall{}},
+		{"slow besides", 60 * ms, 200 * ms, Ledger{Given: unit.MB, LateRecalls: unit.MB}, Recall{2, 76_923, Unlimited}},
+	} {
+		slow := 10*ms + c.slowBy
+		paths := []Subflow{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
+			{ID: 2, PAD: slow, Tail: slow, LateBy: c.lateBy, Th: 5 * unit.Mbps, MSS: 1400, InFlight: unit.MB}}
+		if got := (&auto{}).Recall(paths, 0.2, c.sent); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
 }

@@ -33,8 +33,9 @@ type Subflow struct {
 	// one. For a direct subflow it equals PAD.
 	PastPAD time.Duration
 	// Tail is the predicted delivery time of its newest byte in flight that no other subflow
-	// carries. It is set for Recall only.
-	Tail         time.Duration
+	// carries. LateBy is how late the acknowledgement of the oldest byte of a direct subflow is, which
+	// PAD and Tail do not include. Both are set for Recall only.
+	Tail, LateBy time.Duration
 	FarQueueTime time.Duration // how long a byte given to it now will wait at the helper
 	// ExpectedStall is by how much a stall that is forecast, as in a handoff of its link, delays a byte
 	// given to it now, on average: the probability of the stall times its usual length.

@@ -7,7 +7,7 @@
 // are random, as on a weak radio, BBR carries more. Where a loss means a full queue, it takes the
 // share of others. So a hop begins with CUBIC, and gets BBR when its losses come without a queue, or
 // when jitter has ended slow start. That is a trial: it ends when the losses turn out to be BBR's own
-// (docs/adr/0017-congestion-control-by-hop.md, 0033-a-hop-that-is-not-full.md).
+// (docs/adr/0017-congestion-control-by-hop.md, 0033-corrections-by-a-fair-comparison.md).
 package congestion
 
 import (

@@ -285,10 +285,12 @@ func (p *Subflow) AddForecast(n *Estimate, now time.Time) {
 }
 
 // AckLateness returns how late the oldest awaited acknowledgement of the far end is, 0 if it is not.
+// It counts for a direct subflow too: while other subflows have nothing to do, what is late there may
+// go over them.
 func (p *Subflow) AckLateness(now time.Time) time.Duration { return p.flight.ackLateBy(now) }
 
-// helperAckLateness returns how late the oldest awaited acknowledgement of a helped subflow is. Of a
-// direct one TCP itself reports losses.
+// helperAckLateness returns how late the oldest awaited acknowledgement of a helped subflow is. That
+// delays new bytes by as much. Those of a direct one are delayed by its TCP's queue, which PAD knows.
 func (p *Subflow) helperAckLateness(now time.Time) time.Duration {
 	if !p.Helped {
 		return 0

@@ -62,3 +62,18 @@ func TestAcksBehindData(t *testing.T) {
 	step(3*1448, 5*1448)
 	step(0, 3*1448)
 }
+
+// TestFallToAlmostNothing has a hop that becomes so slow that it carries no two packets in the longest
+// span of a measurement.
+func TestFallToAlmostNothing(t *testing.T) {
+	w := &linkSim{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448}}
+	w.runFor(time.Second, 5*unit.Mbps, 6*unit.Mbps)
+	if r, _ := w.m.Rate(); !withinPercent(r, 5*unit.Mbps, 5) {
+		t.Errorf("before the fall %v", r)
+	}
+	w.h.SRTT = time.Second // its queue
+	w.runFor(2*time.Second, 50*unit.Kbps, 50*unit.Kbps)
+	if r, lowerBound := w.m.Rate(); lowerBound || r > 100*unit.Kbps {
+		t.Errorf("after it %v, lower bound %v", r, lowerBound)
+	}
+}

@@ -42,7 +42,8 @@ const (
 	maxSampleGap = 100 * time.Millisecond
 	// minPackets is how many packets must be acknowledged within a measurement that shows a hop at its
 	// limit. A receiver acknowledges two at a time. Fewer may be acknowledged because
-	// acknowledgements wait behind data of the other direction.
+	// acknowledgements wait behind data of the other direction. If fewer are in maxSpan, that many
+	// bound the rate.
 	minPackets = 2
 	// pointInterval is the least time between samples that are kept.
 	pointInterval = 4 * time.Millisecond
@@ -71,9 +72,16 @@ func (m *Meter) Add(now time.Time, h Hop) {
 	}
 	acked := unit.Bytes(h.Acked - min(first.acked, h.Acked))
 	r := unit.RateOf(acked, took)
+	limit := r
+	if enough := minPackets * h.MSS; acked < enough {
+		limit = 0
+		if bound := unit.RateOf(enough, took); span >= maxSpan && bound < m.rate {
+			limit = bound // it carries less than that, however late acknowledgements are
+		}
+	}
 	switch {
-	case acked >= minPackets*h.MSS && m.isHopLimited(r, h):
-		m.rate, m.limitSeen = r, true
+	case limit > 0 && m.isHopLimited(limit, h):
+		m.rate, m.limitSeen = limit, true
 	case r > m.rate:
 		m.rate = r
 	}
