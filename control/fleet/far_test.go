@@ -293,12 +293,14 @@ func (w *world) checkFarQuota(far *member, usage *carried) {
 // be far away.
 func TestPairingRequests(t *testing.T) {
 	w := newWorld(t)
-	a := w.join("eu1", nil)
+	engine := w.open()
+	store := &pairingStore{Store: engine.Store}
+	engine.Store = store
+	a := w.joinBy(engine, "eu1", nil)
 	w.awaitReady(a)
-	store := &pairingStore{Store: a.store.Store}
-	a.store.Store = store
-	w.timePairing(a, device{newKey(t)}, w.invite(fleet.InviteTerms{}))
-	if n := store.requests.Load(); n != 4 {
+	code, before := w.invite(fleet.InviteTerms{}), store.requests.Load()
+	w.timePairing(a, device{newKey(t)}, code)
+	if n := store.requests.Load() - before; n != 4 {
 		t.Errorf("the server waited for %d answers", n)
 	}
 }
