@@ -173,6 +173,12 @@ func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
+	var retry *time.Timer // nil until there was no memory
+	defer func() {
+		if retry != nil {
+			retry.Stop()
+		}
+	}()
 	for {
 		if c.closed {
 			return n, net.ErrClosed
@@ -195,8 +201,11 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		if n == len(p) {
 			return n, nil
 		}
-		if c.stream.Room() > 0 { // there is no memory, which other bonds may release
-			c.endpoint.wakeAfter(memoryRetry, c.cond)
+		switch noMemory := c.stream.Room() > 0; { // which other bonds may release
+		case noMemory && retry == nil:
+			retry = c.endpoint.wakeAfter(memoryRetry, c.cond)
+		case noMemory:
+			retry.Reset(memoryRetry)
 		}
 		c.cond.Wait()
 	}

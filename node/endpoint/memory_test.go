@@ -4,8 +4,11 @@ package endpoint
 
 import (
 	"context"
+	"errors"
 	"math"
+	"net"
 	"runtime/debug"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,6 +130,54 @@ func TestWriteWaitsForMemory(t *testing.T) {
 		}
 		other.Release(left)
 		if err := <-written; err != nil {
+			t.Error(err)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		e.Close(gone)
+	})
+}
+
+// noMemory is a bond.Memory without memory. It counts what asks for some.
+type noMemory struct{ asked atomic.Int64 }
+
+func (m *noMemory) Take(unit.Bytes) bool {
+	m.asked.Add(1)
+	return false
+}
+func (m *noMemory) Release(unit.Bytes) {}
+func (m *noMemory) IsShort() bool      { return true }
+
+// TestWriteRetriesByOneTimer: a write that waits for memory tries again at one rate, however often it was woken.
+func TestWriteRetriesByOneTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m noMemory
+		e := New(Config{Bond: bond.Config{OpensStreams: true, Memory: &m}})
+		c, err := e.Dial("example.org:80", wire.ModeBond, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written := make(chan error, 1)
+		go func() {
+			_, err := c.Write(make([]byte, 1000))
+			written <- err
+		}()
+		synctest.Wait()
+		perTry := m.asked.Load()
+		for range 100 {
+			time.Sleep(memoryRetry / 100)
+			if err := c.SetReadDeadline(time.Time{}); err != nil { // wakes the write
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		m.asked.Store(0)
+		time.Sleep(100*memoryRetry + 1)
+		if n := m.asked.Load(); n == 0 || n > 101*perTry {
+			t.Errorf("%d tries in the time of 100", n/perTry)
+		}
+		c.Close()
+		if err := <-written; !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
 		gone, cancel := context.WithCancel(t.Context())
