@@ -12,10 +12,10 @@ import (
 )
 
 // Memory is the budget of all bonds of this process: memory, and the sockets that it may open. Each
-// device has a Share, whose limit of memory depends on what is left: a device is short when it has as
-// much as is left for others, and gets nothing more at three times that. So a single device gets three
-// quarters at most, n devices leave 1/(3n+1), and each new device finds some left (dynamic thresholds:
-// Choudhury and Hahne, IEEE/ACM ToN 1998).
+// device has a Share, whose quota of bytes depends on what is left: a device is short when it has more
+// than its quota, and gets nothing more at three times that. The quota is what is left beyond the part that
+// is kept for new devices, so that the bytes of some do not keep these out. n devices leave 1/(3n+1) of the
+// rest, and each new device finds some left (dynamic thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998).
 //
 // Bonds take their memory without a limit: the owner refuses further ones when LackForDevice or
 // LackForSubflow names something. Safe for concurrent use.
@@ -48,6 +48,9 @@ const (
 	// which is less, for what is open. So a full process first refuses devices, then subflows and streams, and what is
 	// open goes on.
 	deviceReserve, openReserve = 8, 16
+	// One part in minQuota of what is left is the least quota of a device: at a full process open streams go on, and
+	// it takes many devices to use up what is kept.
+	minQuota = 32
 	// otherFiles is how many files the process may open besides the sockets of bonds: handshakes, which the server
 	// bounds, connections that are being closed, logs. At most one part in otherFilesShare of all is kept for them.
 	otherFiles, otherFilesShare = 1024, 4
@@ -90,7 +93,7 @@ func (m *Memory) LackForSubflow() string {
 // held.
 func (m *Memory) findLack(n unit.Bytes, reserve int) string {
 	switch {
-	case n > m.roomForFixed(reserve):
+	case n > m.freeBeyond(reserve):
 		return lackOfMemory
 	case m.sockets >= m.maxSockets-m.maxSockets/reserve:
 		return lackOfFiles
@@ -98,10 +101,14 @@ func (m *Memory) findLack(n unit.Bytes, reserve int) string {
 	return ""
 }
 
-// roomForFixed returns how much memory more subflows and sockets may have if one part in reserve is kept. Bytes that
-// devices hold do not count: they give way. mu must be held.
-func (m *Memory) roomForFixed(reserve int) unit.Bytes {
-	return m.limit - m.limit/unit.Bytes(reserve) - m.fixed
+// freeBeyond returns how much memory is left if one part in reserve is kept; it may be negative. mu must be held.
+func (m *Memory) freeBeyond(reserve int) unit.Bytes {
+	return m.freeBytes() - m.limit/unit.Bytes(reserve)
+}
+
+// quotaAfter returns the quota of each device once n more bytes are taken. mu must be held.
+func (m *Memory) quotaAfter(n unit.Bytes) unit.Bytes {
+	return max(m.freeBeyond(deviceReserve)-n, (m.freeBytes()-n)/minQuota)
 }
 
 // Trim returns memory that is no longer used to the system, if it is much. Call it every few
@@ -142,7 +149,7 @@ func (s *Share) Used() unit.Bytes {
 func (s *Share) Take(n unit.Bytes) bool {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	if s.used+n > 3*(s.memory.freeBytes()-n) {
+	if s.used+n > 3*s.memory.quotaAfter(n) {
 		return false
 	}
 	s.addUsedMemory(n)
@@ -158,7 +165,7 @@ func (s *Share) TakeSocket() (lack string) {
 	if lack := s.memory.findLack(socketCost, openReserve); lack != "" {
 		return lack
 	}
-	if unit.Bytes(s.sockets+1)*socketCost > 3*(s.memory.roomForFixed(openReserve)-socketCost) {
+	if unit.Bytes(s.sockets+1)*socketCost > 3*(s.memory.freeBeyond(openReserve)-socketCost) {
 		return lackOfMemory
 	}
 	s.sockets++
@@ -201,7 +208,7 @@ func (m *Memory) addFixed(sockets int, n unit.Bytes) {
 // updatePeak updates peak. mu must be held.
 func (m *Memory) updatePeak() { m.peak = max(m.peak, m.fixed+m.used) }
 
-// freeBytes returns what is left for the bytes of devices. mu must be held.
+// freeBytes returns how much memory is left. mu must be held.
 func (m *Memory) freeBytes() unit.Bytes { return m.limit - m.fixed - m.used }
 
 // Release implements bond.Memory.
@@ -215,5 +222,5 @@ func (s *Share) Release(n unit.Bytes) {
 func (s *Share) IsShort() bool {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	return s.used > s.memory.freeBytes()
+	return s.used > s.memory.quotaAfter(0)
 }

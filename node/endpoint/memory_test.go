@@ -18,11 +18,11 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestShares: one device gets three quarters of a budget, two get three sevenths each, and a new
-// one finds some left; a device is short when it has as much as is left.
+// TestShares: of a budget without what is kept for new devices, one device gets three quarters, two get three sevenths
+// each, and a new one finds some left; a device is short when it has as much as is left.
 func TestShares(t *testing.T) {
 	const limit, page = 700 * unit.KB, 100
-	m := NewMemory(limit)
+	m := NewMemory(limit * deviceReserve / (deviceReserve - 1))
 	fill := func(s *Share) unit.Bytes {
 		for s.Take(page) {
 		}
@@ -74,10 +74,10 @@ func TestLack(t *testing.T) {
 	}
 	extra := m.NewShare()
 	extra.addSubflows(1)
-	if m.LackForSubflow() != lackOfMemory || extra.TakeSocket() != lackOfMemory || !extra.Take(subflowCost/2) {
+	if m.LackForSubflow() != lackOfMemory || extra.TakeSocket() != lackOfMemory || !extra.Take(subflowCost/16) {
 		t.Error("the last part is not kept for bytes")
 	}
-	extra.Release(subflowCost / 2)
+	extra.Release(subflowCost / 16)
 	extra.addSubflows(-1)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -103,6 +103,43 @@ func TestLack(t *testing.T) {
 	}
 	if other := m.NewShare(); !other.Take(m.freeBytes()/2) || m.LackForSubflow() != "" || other.TakeSocket() != "" {
 		t.Error("bytes that a device holds keep out streams and subflows")
+	}
+}
+
+// TestHostileBytes: a few devices that take all bytes that they can get do not keep new ones out, many of them do not
+// keep out what is open, and what is admitted beside them stays within the budget, so that each gets some bytes.
+func TestHostileBytes(t *testing.T) {
+	const page = 16 * unit.KB
+	m := NewMemory(400 * unit.MB)
+	m.maxSockets = math.MaxInt32
+	takeAll := func(devices int) {
+		for range devices {
+			for s := m.NewShare(); s.Take(page); {
+			}
+		}
+	}
+	takeAll(3)
+	if lack := m.LackForDevice(); lack != "" {
+		t.Fatal("bytes keep new devices out: there is too little", lack)
+	}
+	var honest []*Share
+	for m.LackForDevice() == "" {
+		honest = append(honest, m.NewShare())
+		New(Config{Share: honest[len(honest)-1]})
+	}
+	takeAll(4)
+	if lack := honest[0].TakeSocket(); lack != "" {
+		t.Error("bytes keep streams out: there is too little", lack)
+	}
+	for n := 0; m.LackForSubflow() == ""; n++ {
+		New(Config{Share: honest[n%len(honest)]})
+	}
+	t.Logf("%d devices beside hostile ones, %v left", len(honest), m.freeBytes())
+	if used := m.fixed + m.used; used > m.limit {
+		t.Errorf("%v in use, the limit is %v", used, m.limit)
+	}
+	if s := m.NewShare(); s.IsShort() || !s.Take(page) {
+		t.Error("a device gets no bytes")
 	}
 }
 
