@@ -111,7 +111,7 @@ func (e *Endpoint) countSubflows() {
 	if e.closed {
 		n = 0
 	}
-	e.cfg.Share.addSubflows(n - e.counted)
+	e.cfg.Share.countSubflows(e.counted, n)
 	e.counted = n
 }
 

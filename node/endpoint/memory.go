@@ -17,8 +17,8 @@ import (
 // is kept for new devices, so that the bytes of some do not keep these out. n devices leave 1/(3n+1) of the
 // rest, and each new device finds some left (dynamic thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998).
 //
-// Bonds take their memory without a limit: the owner refuses further ones when LackForDevice or
-// LackForSubflow names something. Safe for concurrent use.
+// Bonds and subflows take their memory without a limit: the owner refuses further ones when LackForDevice,
+// LackForBond or Share.LackForSubflow names something. Safe for concurrent use.
 type Memory struct {
 	limit      unit.Bytes
 	maxSockets int
@@ -82,8 +82,8 @@ func (m *Memory) LackForDevice() string {
 	return m.findLack(subflowCost, deviceReserve)
 }
 
-// LackForSubflow is LackForDevice for one more subflow of a device that has a bond.
-func (m *Memory) LackForSubflow() string {
+// LackForBond is LackForDevice for one more bond of a device that has one.
+func (m *Memory) LackForBond() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.findLack(subflowCost, openReserve)
@@ -131,8 +131,8 @@ type Share struct {
 	memory *Memory
 
 	// Guarded by memory.mu.
-	used    unit.Bytes // without subflows and sockets
-	sockets int        // to destinations
+	used  unit.Bytes // without subflows and sockets
+	fixed unit.Bytes // of sockets to destinations, and of subflows without the first one of each bond
 }
 
 // NewShare returns an empty Share.
@@ -156,20 +156,35 @@ func (s *Share) Take(n unit.Bytes) bool {
 	return true
 }
 
+// LackForSubflow is LackForDevice for one more subflow of a bond of the device that has one. As with bytes, the
+// subflows and sockets of a device get at most three times what is left. It counts nothing: Endpoint.Attach does.
+func (s *Share) LackForSubflow() string {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	return s.findLack(subflowCost)
+}
+
 // TakeSocket counts a socket to a destination, with the memory to serve it, until ReleaseSocket. If the device may not
-// have it, it counts nothing and returns what there is too little of, as LackForDevice does; else "". As with bytes, a
-// device has at most three times what is left.
+// have it, it counts nothing and returns what there is too little of, as LackForSubflow does; else "".
 func (s *Share) TakeSocket() (lack string) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	if lack := s.memory.findLack(socketCost, openReserve); lack != "" {
+	if lack := s.findLack(socketCost); lack != "" {
 		return lack
 	}
-	if unit.Bytes(s.sockets+1)*socketCost > 3*(s.memory.freeBeyond(openReserve)-socketCost) {
+	s.fixed += socketCost
+	s.memory.addFixed(1, socketCost)
+	return ""
+}
+
+// findLack returns what there is too little of for one more socket of the device with n bytes. memory.mu must be held.
+func (s *Share) findLack(n unit.Bytes) string {
+	if lack := s.memory.findLack(n, openReserve); lack != "" {
+		return lack
+	}
+	if s.fixed+n > 3*(s.memory.freeBeyond(openReserve)-n) {
 		return lackOfMemory
 	}
-	s.sockets++
-	s.memory.addFixed(1, socketCost)
 	return ""
 }
 
@@ -177,18 +192,20 @@ func (s *Share) TakeSocket() (lack string) {
 func (s *Share) ReleaseSocket() {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	s.sockets--
+	s.fixed -= socketCost
 	s.memory.addFixed(-1, -socketCost)
 }
 
-// addSubflows counts n subflows with their sockets, without a limit. A nil Share counts nothing.
-func (s *Share) addSubflows(n int) {
+// countSubflows counts the subflows of a bond with their sockets, without a limit: there were before, there are now.
+// A nil Share counts nothing.
+func (s *Share) countSubflows(before, now int) {
 	if s == nil {
 		return
 	}
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	s.memory.addFixed(n, unit.Bytes(n)*subflowCost)
+	s.fixed += unit.Bytes(max(now-1, 0)-max(before-1, 0)) * subflowCost
+	s.memory.addFixed(now-before, unit.Bytes(now-before)*subflowCost)
 }
 
 // addUsedMemory counts n bytes. memory.mu must be held.

@@ -69,16 +69,16 @@ func TestLack(t *testing.T) {
 	for len(bonds) < 100 && m.LackForDevice() == "" {
 		bonds = append(bonds, New(Config{Share: m.NewShare()}))
 	}
-	if lack := m.LackForDevice(); len(bonds) != 14 || lack != lackOfMemory || m.LackForSubflow() != "" {
+	if lack := m.LackForDevice(); len(bonds) != 14 || lack != lackOfMemory || m.LackForBond() != "" {
 		t.Errorf("%d bonds; there is too little %s", len(bonds), lack)
 	}
 	extra := m.NewShare()
-	extra.addSubflows(1)
-	if m.LackForSubflow() != lackOfMemory || extra.TakeSocket() != lackOfMemory || !extra.Take(subflowCost/16) {
+	extra.countSubflows(0, 1)
+	if m.LackForBond() != lackOfMemory || extra.TakeSocket() != lackOfMemory || !extra.Take(subflowCost/16) {
 		t.Error("the last part is not kept for bytes")
 	}
 	extra.Release(subflowCost / 16)
-	extra.addSubflows(-1)
+	extra.countSubflows(1, 0)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 { // a second time changes nothing
@@ -91,18 +91,40 @@ func TestLack(t *testing.T) {
 	s := m.NewShare()
 	for m.sockets < 100 && m.LackForDevice() == "" && s.TakeSocket() == "" {
 	}
-	if lack := m.LackForDevice(); m.sockets != 14 || lack != lackOfFiles || m.LackForSubflow() != "" {
+	if lack := m.LackForDevice(); m.sockets != 14 || lack != lackOfFiles || m.LackForBond() != "" {
 		t.Errorf("%d sockets; there is too little %s", m.sockets, lack)
 	}
-	if s.TakeSocket() != "" || s.TakeSocket() != lackOfFiles || m.LackForSubflow() != lackOfFiles {
+	if s.TakeSocket() != "" || s.TakeSocket() != lackOfFiles || m.LackForBond() != lackOfFiles {
 		t.Errorf("%d sockets", m.sockets)
 	}
 	fixed := m.fixed
 	if s.ReleaseSocket(); m.sockets != 14 || m.fixed != fixed-socketCost {
 		t.Errorf("%d sockets and %v after a release", m.sockets, m.fixed)
 	}
-	if other := m.NewShare(); !other.Take(m.freeBytes()/2) || m.LackForSubflow() != "" || other.TakeSocket() != "" {
+	if other := m.NewShare(); !other.Take(m.freeBytes()/2) || m.LackForBond() != "" || other.TakeSocket() != "" {
 		t.Error("bytes that a device holds keep out streams and subflows")
+	}
+}
+
+// TestSubflowShares: the subflows of a device get at most three times what is left, but for the first one of each bond.
+func TestSubflowShares(t *testing.T) {
+	m := NewMemory(160 * subflowCost)
+	s := m.NewShare()
+	for range 8 {
+		New(Config{Share: s})
+	}
+	n := 1
+	for ; s.LackForSubflow() == ""; n++ {
+		s.countSubflows(n, n+1)
+	}
+	if left := int(m.freeBeyond(openReserve) / subflowCost); n-1 > 3*left || n-1 < 3*left-4 {
+		t.Errorf("a device has %d further subflows and leaves %d", n-1, left)
+	}
+	if m.LackForDevice() != "" || m.NewShare().LackForSubflow() != "" {
+		t.Error("nothing is left for others")
+	}
+	if s.TakeSocket() == "" && s.TakeSocket() == "" && s.TakeSocket() == "" && s.TakeSocket() == "" {
+		t.Error("sockets do not count beside subflows")
 	}
 }
 
@@ -118,7 +140,7 @@ func TestHostileBytes(t *testing.T) {
 			}
 		}
 	}
-	takeAll(3)
+	takeAll(4)
 	if lack := m.LackForDevice(); lack != "" {
 		t.Fatal("bytes keep new devices out: there is too little", lack)
 	}
@@ -127,11 +149,11 @@ func TestHostileBytes(t *testing.T) {
 		honest = append(honest, m.NewShare())
 		New(Config{Share: honest[len(honest)-1]})
 	}
-	takeAll(4)
+	takeAll(3)
 	if lack := honest[0].TakeSocket(); lack != "" {
 		t.Error("bytes keep streams out: there is too little", lack)
 	}
-	for n := 0; m.LackForSubflow() == ""; n++ {
+	for n := 0; m.LackForBond() == ""; n++ {
 		New(Config{Share: honest[n%len(honest)]})
 	}
 	t.Logf("%d devices beside hostile ones, %v left", len(honest), m.freeBytes())

@@ -12,6 +12,7 @@ import (
 
 	"mpbond/base/identity"
 	"mpbond/base/unit"
+	"mpbond/link/subflow"
 	"mpbond/link/wire"
 	"mpbond/node/endpoint"
 )
@@ -77,7 +78,7 @@ func TestFullServer(t *testing.T) {
 	}
 	// the rest goes to further subflows of those that are in
 	a := s.accounts.accountOfDevice(first.Public())
-	for s.memory.LackForSubflow() == "" {
+	for s.memory.LackForBond() == "" {
 		endpoint.New(endpoint.Config{Share: a.memory})
 	}
 	if b, err := join(last, 1, 0); err != nil || b == nil {
@@ -86,6 +87,10 @@ func TestFullServer(t *testing.T) {
 	_, err = s.bondForSubflow(t.Context(), bondKey{d.key.Public(), wire.BondID{9}}, wire.Join{})
 	if !errors.As(err, &refusal) || refusal.Code != wire.CodeLimit {
 		t.Errorf("another subflow: %v", err)
+	}
+	joined := &subflow.Subflow{Peer: d.key.Public(), ID: 9} // as if others had filled the server meanwhile
+	if s.sessions.attachSubflow(joined, wire.BondID{9}, s.cfg.MaxSubflows) != nil {
+		t.Error("a subflow of a full server that was admitted before")
 	}
 	roundTrip()
 	for _, b := range s.sessions.listSessions() {

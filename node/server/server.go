@@ -361,7 +361,7 @@ func (s *Server) admitBond(isKnown bool) error {
 	}
 	lack := s.memory.LackForDevice()
 	if isKnown {
-		lack = s.memory.LackForSubflow()
+		lack = s.memory.LackForBond()
 	}
 	if lack != "" {
 		return errFull(lack)
@@ -409,7 +409,7 @@ func (s *Server) bondForSubflow(ctx context.Context, key bondKey, j wire.Join) (
 		return nil, err
 	}
 	n := b.endpoint.SubflowCount()
-	if lack := s.memory.LackForSubflow(); n > 0 && lack != "" { // there is always room for the first one
+	if lack := b.lackForSubflow(); lack != "" {
 		return nil, wire.Refuse{
 			Code: wire.CodeLimit,
 			Text: fmt.Sprintf("the server is full: it has no %s for another link of this device", lack),

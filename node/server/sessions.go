@@ -128,13 +128,22 @@ func (t *sessionTable) removeSession(b *session) {
 	b.isEnded = true
 }
 
-// attachSubflow adds a subflow to its bond. It returns nil if the bond is gone, or has been filled
-// by others that joined meanwhile.
+// lackForSubflow returns what there is too little of for one more subflow, "" if there is room. There is always room for
+// the first one.
+func (b *session) lackForSubflow() string {
+	if b.endpoint.SubflowCount() == 0 {
+		return ""
+	}
+	return b.account.memory.LackForSubflow()
+}
+
+// attachSubflow adds a subflow to its bond. It returns nil if the bond is gone, or if others that joined meanwhile have
+// filled it or the memory.
 func (t *sessionTable) attachSubflow(sf *subflow.Subflow, id wire.BondID, most int) *session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := t.bonds[bondKey{sf.Peer, id}]
-	if b == nil || b.endpoint.SubflowCount() >= most || b.endpoint.Attach(sf) != nil {
+	if b == nil || b.endpoint.SubflowCount() >= most || b.lackForSubflow() != "" || b.endpoint.Attach(sf) != nil {
 		return nil
 	}
 	b.hasJoined = true
