@@ -453,8 +453,8 @@ func (l *limitCrowd) measureRate() {
 				defer s.Close()
 				_ = s.SetDeadline(end)
 				n, err := io.Copy(io.Discard, s)
-				if !errors.Is(err, os.ErrDeadlineExceeded) {
-					l.Error(err)
+				if !errors.Is(err, os.ErrDeadlineExceeded) || n == 0 {
+					l.Errorf("a download received %d bytes, then: %v", n, err)
 				}
 				sum.Add(n)
 			})
