@@ -523,8 +523,13 @@ func (l *Listener) Accept() (*Conn, error) {
 // IsTemporaryAcceptError reports whether accept may succeed later: descriptors or memory ran out,
 // or the connection broke before it was accepted.
 func IsTemporaryAcceptError(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
+	return IsOutOfSockets(err) ||
 		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ECONNABORTED)
+}
+
+// IsOutOfSockets reports whether no socket could be made because too many files are open, here or in the system.
+func IsOutOfSockets(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // Addr returns the address of the listener.

@@ -64,10 +64,15 @@ func (d destinations) dialDestination(ctx context.Context, dest string) (net.Con
 		splice.ResetOnExit(c)
 		return c, nil
 	}
+	return nil, explainDialError(dest, err)
+}
+
+// explainDialError returns why the connection to a destination failed.
+func explainDialError(dest string, err error) wire.Reset {
 	r := wire.Reset{Code: wire.CodeUnreachable, Text: fmt.Sprintf("%s: %v", dest, err)}
 	var dns *net.DNSError
 	switch {
-	case tcp.IsTemporaryAcceptError(err): // not CodeUnreachable: apps would then connect directly
+	case tcp.IsOutOfSockets(err): // not CodeUnreachable: apps would then connect directly
 		r.Code = wire.CodeLimit
 		r.Text = "the server has no free socket"
 	case errors.Is(err, errForbidden):
@@ -85,7 +90,7 @@ func (d destinations) dialDestination(ctx context.Context, dest string) (net.Con
 		r.Code = wire.CodeTimeout
 		r.Text = fmt.Sprintf("%s: no answer", dest)
 	}
-	return nil, r
+	return r
 }
 
 // dialForConn dials the destination of c until its device closes the stream.

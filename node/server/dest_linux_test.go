@@ -75,6 +75,17 @@ func TestDialRefusals(t *testing.T) {
 	conn.Close()
 }
 
+// TestDialWithoutSockets: only the server's own lack of sockets is its limit; a broken connection is not.
+func TestDialWithoutSockets(t *testing.T) {
+	for errno, want := range map[unix.Errno]wire.Code{
+		unix.EMFILE: wire.CodeLimit, unix.ENFILE: wire.CodeLimit, unix.ECONNABORTED: wire.CodeUnreachable,
+	} {
+		if r := explainDialError("example.org:80", &net.OpError{Op: "dial", Err: errno}); r.Code != want {
+			t.Errorf("%v: %v, %q", errno, r.Code, r.Text)
+		}
+	}
+}
+
 // fullBacklog returns the address of a listener that accepts no more connections, so that callers
 // get no answer.
 func fullBacklog(t *testing.T) string {

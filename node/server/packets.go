@@ -74,7 +74,7 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 	sock, err := net.ListenUDP("udp", nil)
 	if err != nil {
 		code := wire.CodeInternal
-		if tcp.IsTemporaryAcceptError(err) {
+		if tcp.IsOutOfSockets(err) {
 			code = wire.CodeLimit
 		}
 		s.log.Warn("no socket for a datagram flow", "device", currentDeviceName(s.trust, b), "err", err)
