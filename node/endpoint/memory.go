@@ -95,7 +95,7 @@ func (m *Memory) findLack(n unit.Bytes, reserve int) string {
 	switch {
 	case n > m.freeBeyond(reserve):
 		return lackOfMemory
-	case m.sockets >= m.maxSockets-m.maxSockets/reserve:
+	case m.freeSocketsBeyond(reserve) < 1:
 		return lackOfFiles
 	}
 	return ""
@@ -104,6 +104,11 @@ func (m *Memory) findLack(n unit.Bytes, reserve int) string {
 // freeBeyond returns how much memory is left if one part in reserve is kept; it may be negative. mu must be held.
 func (m *Memory) freeBeyond(reserve int) unit.Bytes {
 	return m.freeBytes() - m.limit/unit.Bytes(reserve)
+}
+
+// freeSocketsBeyond is freeBeyond for sockets.
+func (m *Memory) freeSocketsBeyond(reserve int) int {
+	return m.maxSockets - m.sockets - m.maxSockets/reserve
 }
 
 // quotaAfter returns the quota of each device once n more bytes are taken. mu must be held.
@@ -131,8 +136,9 @@ type Share struct {
 	memory *Memory
 
 	// Guarded by memory.mu.
-	used  unit.Bytes // without subflows and sockets
-	fixed unit.Bytes // of sockets to destinations, and of subflows without the first one of each bond
+	used    unit.Bytes // without subflows and sockets
+	sockets int        // to destinations, and of subflows without the first one of each bond
+	fixed   unit.Bytes // of these
 }
 
 // NewShare returns an empty Share.
@@ -172,7 +178,7 @@ func (s *Share) TakeSocket() (lack string) {
 	if lack := s.findLack(socketCost); lack != "" {
 		return lack
 	}
-	s.fixed += socketCost
+	s.addFixed(1, socketCost)
 	s.memory.addFixed(1, socketCost)
 	return ""
 }
@@ -182,8 +188,11 @@ func (s *Share) findLack(n unit.Bytes) string {
 	if lack := s.memory.findLack(n, openReserve); lack != "" {
 		return lack
 	}
-	if s.fixed+n > 3*(s.memory.freeBeyond(openReserve)-n) {
+	switch {
+	case s.fixed+n > 3*(s.memory.freeBeyond(openReserve)-n):
 		return lackOfMemory
+	case s.sockets+1 > 3*(s.memory.freeSocketsBeyond(openReserve)-1):
+		return lackOfFiles
 	}
 	return ""
 }
@@ -192,7 +201,7 @@ func (s *Share) findLack(n unit.Bytes) string {
 func (s *Share) ReleaseSocket() {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	s.fixed -= socketCost
+	s.addFixed(-1, -socketCost)
 	s.memory.addFixed(-1, -socketCost)
 }
 
@@ -204,8 +213,15 @@ func (s *Share) countSubflows(before, now int) {
 	}
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	s.fixed += unit.Bytes(max(now-1, 0)-max(before-1, 0)) * subflowCost
+	further := max(now-1, 0) - max(before-1, 0)
+	s.addFixed(further, unit.Bytes(further)*subflowCost)
 	s.memory.addFixed(now-before, unit.Bytes(now-before)*subflowCost)
+}
+
+// addFixed counts sockets of the device with their memory. memory.mu must be held.
+func (s *Share) addFixed(sockets int, n unit.Bytes) {
+	s.sockets += sockets
+	s.fixed += n
 }
 
 // addUsedMemory counts n bytes. memory.mu must be held.

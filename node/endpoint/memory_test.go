@@ -94,13 +94,15 @@ func TestLack(t *testing.T) {
 	if lack := m.LackForDevice(); m.sockets != 14 || lack != lackOfFiles || m.LackForBond() != "" {
 		t.Errorf("%d sockets; there is too little %s", m.sockets, lack)
 	}
-	if s.TakeSocket() != "" || s.TakeSocket() != lackOfFiles || m.LackForBond() != lackOfFiles {
+	New(Config{Share: m.NewShare()})
+	if s.TakeSocket() != lackOfFiles || m.LackForBond() != lackOfFiles {
 		t.Errorf("%d sockets", m.sockets)
 	}
 	fixed := m.fixed
 	if s.ReleaseSocket(); m.sockets != 14 || m.fixed != fixed-socketCost {
 		t.Errorf("%d sockets and %v after a release", m.sockets, m.fixed)
 	}
+	m.maxSockets = 32
 	if other := m.NewShare(); !other.Take(m.freeBytes()/2) || m.LackForBond() != "" || other.TakeSocket() != "" {
 		t.Error("bytes that a device holds keep out streams and subflows")
 	}
@@ -125,6 +127,28 @@ func TestSubflowShares(t *testing.T) {
 	}
 	if s.TakeSocket() == "" && s.TakeSocket() == "" && s.TakeSocket() == "" && s.TakeSocket() == "" {
 		t.Error("sockets do not count beside subflows")
+	}
+}
+
+// TestSocketShares: the sockets of a device, to destinations and of further subflows, are at most three times what is
+// left.
+func TestSocketShares(t *testing.T) {
+	m := NewMemory(unit.GB)
+	m.maxSockets = 160
+	s := m.NewShare()
+	s.countSubflows(0, 5)
+	n := 4
+	for s.TakeSocket() == "" {
+		n++
+	}
+	if left := m.freeSocketsBeyond(openReserve); n > 3*left || n < 3*left-4 {
+		t.Errorf("a device has %d sockets and leaves %d", n, left)
+	}
+	if lack := s.LackForSubflow(); lack != lackOfFiles {
+		t.Errorf("a further subflow lacks %q", lack)
+	}
+	if m.LackForDevice() != "" || m.NewShare().TakeSocket() != "" {
+		t.Error("nothing is left for others")
 	}
 }
 
