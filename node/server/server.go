@@ -252,6 +252,7 @@ func New(cfg Config, key *identity.Key, trust Devices, log *slog.Logger, rec *tr
 		checkTrust: s.checkTrust,
 		retire:     s.retireSession,
 		admit:      s.admitBond,
+		checkRoom:  s.checkRoom,
 		bonds:      map[bondKey]*session{},
 	}
 	s.handshakes = &handshakes{
@@ -353,12 +354,17 @@ func errFull(lack string) wire.Refuse {
 	return wire.Refuse{Code: wire.CodeClosed, Text: "the server is full: it has no " + lack + " for another device"}
 }
 
-// admitBond returns why no bond can begin now, a wire.Refuse, or nil. isKnown says that the device has another bond
-// here: it may restart at a full server.
-func (s *Server) admitBond(isKnown bool) error {
+// admitBond returns why no bond begins now, a wire.Refuse, or nil.
+func (s *Server) admitBond() error {
 	if s.Fleet != nil && s.Fleet.IsDraining() {
 		return errDraining
 	}
+	return nil
+}
+
+// checkRoom returns why there is no room for another bond, a wire.Refuse, or nil. isKnown says that the device has
+// another one here: it may restart at a full server.
+func (s *Server) checkRoom(isKnown bool) error {
 	lack := s.memory.LackForDevice()
 	if isKnown {
 		lack = s.memory.LackForBond()

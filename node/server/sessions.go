@@ -60,8 +60,10 @@ type sessionTable struct {
 	rec        *trace.Recorder                       // nil: no trace
 	checkTrust func(identity.PublicKey) error
 	retire     func(b *session, why wire.Refuse) // a zero why is no reason
-	// admit returns why no bond can begin now, a wire.Refuse, or nil. isKnown says that its device has another one.
-	admit func(isKnown bool) error
+	admit      func() error                      // returns why no bond begins now, a wire.Refuse, or nil
+	// checkRoom returns why there is no room for another bond, a wire.Refuse, or nil. isKnown says that its device has
+	// one.
+	checkRoom func(isKnown bool) error
 
 	mu       sync.Mutex
 	bonds    map[bondKey]*session
@@ -93,13 +95,18 @@ func (t *sessionTable) findOrCreateBond(key bondKey, instance uint64, begin func
 	if b := t.bonds[key]; b != nil || instance != 0 {
 		return b, nil
 	}
-	n := t.countBonds(key.device)
-	if err := t.admit(n > 0); err != nil {
+	if err := t.admit(); err != nil {
 		return nil, err
 	}
-	// such as of a crashed process
-	if n >= t.maxBonds && t.retireDisconnected(key.device, func(*session) bool { return true }) {
-		n--
+	n := t.countBonds(key.device)
+	isKnown := n > 0
+	full := t.checkRoom(isKnown)
+	// such as of a crashed process; the new one has its room
+	if (full != nil || n >= t.maxBonds) && t.retireDisconnected(key.device, func(*session) bool { return true }) {
+		n, full = n-1, nil
+	}
+	if full != nil {
+		return nil, full
 	}
 	if n >= t.maxBonds {
 		return nil, wire.Refuse{
@@ -109,7 +116,7 @@ func (t *sessionTable) findOrCreateBond(key bondKey, instance uint64, begin func
 	}
 	b := begin(t.uniqueBondID(key.id))
 	t.bonds[key] = b
-	if n == 0 {
+	if !isKnown {
 		t.rec.Add(trace.Event{Kind: trace.DeviceUp, Device: b.name})
 	}
 	return b, nil

@@ -39,7 +39,8 @@ func tableOf(
 		log:        slog.New(slog.DiscardHandler),
 		logFor:     newCallerLog(trust, slog.New(slog.DiscardHandler)).forDevice,
 		checkTrust: checkTrust,
-		admit:      func(bool) error { return nil },
+		admit:      func() error { return nil },
+		checkRoom:  func(bool) error { return nil },
 		bonds:      map[bondKey]*session{},
 		retire: func(b *session, _ wire.Refuse) {
 			*retired = append(*retired, b)
@@ -137,6 +138,40 @@ func TestSessionTable(t *testing.T) {
 		unknown[identity.PublicKey{0}], unknown[identity.PublicKey{1}], unknown[identity.PublicKey{2}] = true, true, true
 		if table.retireUntrusted(); len(retired) > 0 {
 			t.Error("a bond was retired after the end")
+		}
+	})
+}
+
+// TestRestartAtFullServer: where there is no room, the lost bond of a device makes room for its next one. A bond that is
+// still joining does not, and none ends for nothing at a server that drains.
+func TestRestartAtFullServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var retired []*session
+		table, begin := tableOf(t, 9, func(identity.PublicKey) error { return nil }, &retired)
+		keyOf := func(bond byte) bondKey { return bondKey{identity.PublicKey{1}, wire.BondID{bond}} }
+		first, err := table.findOrCreateBond(keyOf(1), 0, begin(keyOf(1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.checkRoom = func(bool) error { return errFull("memory") }
+		if _, err := table.findOrCreateBond(keyOf(2), 0, begin(keyOf(2))); !errors.Is(err, errFull("memory")) {
+			t.Errorf("beside a bond that joins: %v", err)
+		}
+		time.Sleep(subflow.HandshakeTimeout)
+		table.admit = func() error { return errDraining }
+		_, err = table.findOrCreateBond(keyOf(2), 0, begin(keyOf(2)))
+		if !errors.Is(err, errDraining) || len(retired) > 0 {
+			t.Errorf("where the server drains: %v, %d bonds ended", err, len(retired))
+		}
+		table.admit = func() error { return nil }
+		next, err := table.findOrCreateBond(keyOf(2), 0, begin(keyOf(2)))
+		if err != nil || len(retired) != 1 || retired[0] != first {
+			t.Fatalf("after a restart: %v, %d bonds ended", err, len(retired))
+		}
+		next.endpoint.Close(t.Context())
+		other := bondKey{identity.PublicKey{2}, wire.BondID{1}}
+		if _, err := table.findOrCreateBond(other, 0, begin(other)); !errors.Is(err, errFull("memory")) {
+			t.Errorf("another device: %v", err)
 		}
 	})
 }
