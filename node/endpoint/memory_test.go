@@ -125,8 +125,12 @@ func TestSubflowShares(t *testing.T) {
 	if m.LackForDevice() != "" || m.NewShare().LackForSubflow() != "" {
 		t.Error("nothing is left for others")
 	}
-	if s.TakeSocket() == "" && s.TakeSocket() == "" && s.TakeSocket() == "" && s.TakeSocket() == "" {
-		t.Error("sockets do not count beside subflows")
+	sockets := 0
+	for s.TakeSocket() == "" {
+		sockets++
+	}
+	if sockets > 3 {
+		t.Errorf("%d sockets beside these subflows", sockets)
 	}
 }
 

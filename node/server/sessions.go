@@ -135,8 +135,8 @@ func (t *sessionTable) removeSession(b *session) {
 	b.isEnded = true
 }
 
-// lackForSubflow returns what there is too little of for one more subflow, "" if there is room. There is always room for
-// the first one.
+// lackForSubflow returns what there is too little of for one more subflow, "" if there is room. There is always room
+// for the first one.
 func (b *session) lackForSubflow() string {
 	if b.endpoint.SubflowCount() == 0 {
 		return ""

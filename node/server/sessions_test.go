@@ -142,8 +142,8 @@ func TestSessionTable(t *testing.T) {
 	})
 }
 
-// TestRestartAtFullServer: where there is no room, the lost bond of a device makes room for its next one. A bond that is
-// still joining does not, and none ends for nothing at a server that drains.
+// TestRestartAtFullServer: where there is no room, the lost bond of a device makes room for its next one. A bond that
+// is still joining does not, and none ends for nothing at a server that drains.
 func TestRestartAtFullServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var retired []*session
