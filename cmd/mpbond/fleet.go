@@ -93,7 +93,7 @@ func (o *fleetOptions) openEngine(ctx context.Context) (fleet.Store, error) {
 	return openFleetStore(ctx, f, "mpbond fleet")
 }
 
-// openOperator opens the engine and the fleet's key.
+// openOperator opens the engine, for writing, and the fleet's key.
 func (o *fleetOptions) openOperator(ctx context.Context) (fleet.Store, *fleet.Operator, error) {
 	path, err := o.keyPath()
 	if err != nil {
@@ -111,6 +111,7 @@ func (o *fleetOptions) openOperator(ctx context.Context) (fleet.Store, *fleet.Op
 	if err != nil {
 		return nil, nil, err
 	}
+	s.MakeRoom(ctx)
 	return s, fleet.NewOperator(s, key), nil
 }
 
@@ -217,6 +218,7 @@ It may be repeated, for instance on a new engine after the old one was lost.`,
 			if err != nil {
 				return err
 			}
+			s.MakeRoom(cmd.Context())
 			if err := fleet.NewOperator(s, key).Init(cmd.Context(), args[0]); err != nil {
 				return err
 			}

@@ -13,7 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"mpbond/base/identity"
+	"mpbond/base/natstest"
 	"mpbond/base/unit"
 	"mpbond/base/waittest"
 	"mpbond/control/fleet"
@@ -198,6 +202,46 @@ func TestFleetCommands(t *testing.T) {
 	}
 	w.fails(cli.ExitFailure, "no server", "fleet", "invite")
 	w.fails(cli.ExitFailure, "joined no fleet", "fleet", "leave")
+}
+
+// TestFleetReadersChangeNothing checks that commands that read leave the engine of an older fleet as it is, and that one
+// that writes bounds its buckets.
+func TestFleetReadersChangeNothing(t *testing.T) {
+	newHome(t)
+	w := &fleetWorld{T: t}
+	c := natstest.Start(t, natstest.Options{Discreet: true})
+	w.must("fleet", "init", "acme", "--fleet", c.URLs())
+	conn, err := nats.Connect(c.URLs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := func() jetstream.StreamConfig {
+		t.Helper()
+		st, err := js.Stream(t.Context(), "KV_mpbond-codes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.CachedInfo().Config
+	}
+	cfg := codes()
+	cfg.MaxBytes = -1
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"fleet status", "fleet usage", "fleet devices", "fleet events",
+		"__complete fleet drain "} {
+		if w.must(strings.Split(args, " ")...); codes().MaxBytes != -1 {
+			t.Fatalf("%s has changed the engine", args)
+		}
+	}
+	if w.must("fleet", "renew"); codes().MaxBytes <= 0 {
+		t.Error("a command that writes has left a bucket without a bound")
+	}
 }
 
 // TestFleetKeyLost checks the error without the fleet's key, and that a second init does not replace it.

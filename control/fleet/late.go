@@ -147,6 +147,12 @@ func (l *lateStore) CheckRoom(ctx context.Context) error {
 	return s.CheckRoom(ctx)
 }
 
+func (l *lateStore) MakeRoom(ctx context.Context) {
+	if s, err := l.engine(ctx); err == nil { // else what follows fails, too
+		s.MakeRoom(ctx)
+	}
+}
+
 func (l *lateStore) Describe() string { return l.name }
 
 func (l *lateStore) Close() {

@@ -144,6 +144,9 @@ type Store interface {
 	Events(ctx context.Context, from time.Time, follow bool, take func(Event)) error
 	// CheckRoom returns a fault of kind Limit if the engine can hardly take more records of a bucket: it names that.
 	CheckRoom(ctx context.Context) error
+	// MakeRoom prepares the engine for what the operator writes next: it makes room where that was used up. It is for the
+	// operator only. What it cannot do it logs: a write that finds no room fails.
+	MakeRoom(ctx context.Context)
 	// Describe describes the engine in a few words, for people.
 	Describe() string
 	// Close ends the use of the engine.

@@ -55,8 +55,8 @@ type Config struct {
 	CA string
 	// Name is the name of this client, for the engine's operator.
 	Name string
-	// User is the server or permit service whose credentials these are; "": the fleet's operator. Answers to a user
-	// go to a subject of its own, so that no other one may read them.
+	// User is the server or permit service whose credentials these are; "": the fleet's operator, whose writes make room
+	// in a full bucket. Answers to a user go to a subject of its own, so that no other one may read them.
 	User string
 	Log  *slog.Logger
 	// inOrder tries the nodes in their order; in tests.
@@ -74,6 +74,8 @@ type Store struct {
 	room    int64 // Config.room
 	log     *slog.Logger
 	denied  atomic.Pointer[denial]
+	// isOperator is whether this is the fleet's operator, see Config.User.
+	isOperator bool
 
 	mu          sync.Mutex
 	silentSince time.Time // when a write first had no answer, of those after the last answer; zero: none
@@ -86,11 +88,11 @@ type denial struct {
 }
 
 // Open connects to the engine, and makes the buckets that are missing, with three replicas where there are
-// three nodes. For the operator it also makes room in them. Errors are faults: Unreachable if no node answers,
-// Permission if it refuses the credentials, Unsupported if it has no JetStream or is too old.
+// three nodes. Errors are faults: Unreachable if no node answers, Permission if it refuses the credentials, Unsupported
+// if it has no JetStream or is too old.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{buckets: map[fleet.Bucket]jetstream.KeyValue{}, urls: natsconn.HideSecrets(cfg.URLs), room: cfg.room,
-		log: cfg.Log}
+		log: cfg.Log, isOperator: cfg.User == ""}
 	opts, err := natsconn.Options(cfg.Name, cfg.Creds, cfg.CA)
 	if err != nil {
 		return nil, err
@@ -117,9 +119,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s.conn = conn
 	if s.js, err = jetstream.New(conn); err == nil {
 		err = s.makeBuckets(ctx)
-	}
-	if err == nil && cfg.User == "" {
-		s.makeRoomOrWarn(ctx)
 	}
 	if err != nil {
 		conn.Close()
@@ -416,7 +415,11 @@ func (s *Store) Create(ctx context.Context, b fleet.Bucket, key string, value []
 	if life > 0 {
 		opts = append(opts, jetstream.KeyTTL(wholeSeconds(life)))
 	}
-	revision, err := kv.Create(ctx, key, value, opts...)
+	var revision uint64
+	err = s.writeInRoom(ctx, b, func() (err error) {
+		revision, err = kv.Create(ctx, key, value, opts...)
+		return err
+	})
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return 0, fleet.ErrConflict
 	}
@@ -432,7 +435,11 @@ func (s *Store) Update(ctx context.Context, b fleet.Bucket, r fleet.Record) (uin
 	if r.Revision == 0 {
 		return 0, fleet.ErrConflict
 	}
-	revision, err := s.update(ctx, kv, b, r)
+	var revision uint64
+	err = s.writeInRoom(ctx, b, func() (err error) {
+		revision, err = s.update(ctx, kv, b, r)
+		return err
+	})
 	var api *jetstream.APIError
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) ||
 		errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
@@ -467,7 +474,11 @@ func (s *Store) Put(ctx context.Context, b fleet.Bucket, key string, value []byt
 	if err != nil {
 		return 0, err
 	}
-	revision, err := kv.Put(ctx, key, value)
+	var revision uint64
+	err = s.writeInRoom(ctx, b, func() (err error) {
+		revision, err = kv.Put(ctx, key, value)
+		return err
+	})
 	return revision, s.explainWrite(err)
 }
 

@@ -44,23 +44,45 @@ func (s *Store) roomOf(b fleet.Bucket) int64 {
 	return otherRoom
 }
 
-// reserveOf returns how much room each command of the operator finds in a bucket, whoever has filled it.
+// reserveOf returns how much room the operator makes in a full bucket at a time.
 func (s *Store) reserveOf(b fleet.Bucket) int64 { return s.roomOf(b) / 16 }
 
-// makeRoom gives the buckets and the events of a fleet that an older version made their bounds and lives. It raises the
-// bound of a bucket that is full: the operator must be able to revoke a device while a stolen server fills it.
-// JetStream's max_file_store bounds that. It lowers no bound. Only the operator may do it.
+// isOperators reports whether a bucket is one that the operator must be able to write while a stolen server fills it: to
+// revoke devices, to change the list of servers, to drain servers.
+func isOperators(b fleet.Bucket) bool { return b == fleet.Devices || b == fleet.Orders }
+
+// raiseBound raises the bound of a full bucket that uses some bytes, up to twice its first bound: a thief that goes on
+// writing shall not take all of max_file_store. It lowers no bound, and sets none.
+func (s *Store) raiseBound(b fleet.Bucket, bound, used int64) int64 {
+	if bound <= 0 {
+		return bound
+	}
+	return max(bound, min(used+s.reserveOf(b), 2*s.roomOf(b)))
+}
+
+// MakeRoom implements fleet.Store. It gives the buckets and the events of a fleet that an older version made their bounds
+// and lives, and raises the bounds of those that the operator writes.
+func (s *Store) MakeRoom(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	if err := s.makeRoom(ctx); err != nil {
+		err = s.explain(err)
+		s.log.Warn("the engine's buckets are not bounded as they should be", "err", err, "hint", fault.HintOf(err))
+		s.denied.Store(nil) // what follows may be allowed
+	}
+}
+
 func (s *Store) makeRoom(ctx context.Context) error {
 	var g errgroup.Group // all at once: the engine may be far away
 	for _, b := range fleet.Buckets() {
 		g.Go(func() error {
 			err := s.editStream(ctx, "KV_"+prefix+string(b), func(cfg *jetstream.StreamConfig, used int64) {
 				cfg.MaxAge = fleet.RecordLife(b)
-				switch least := used + s.reserveOf(b); {
+				switch {
 				case cfg.MaxBytes <= 0:
-					cfg.MaxBytes = max(s.roomOf(b), least)
-				case cfg.MaxBytes < least:
-					cfg.MaxBytes = least
+					cfg.MaxBytes = max(s.roomOf(b), used+s.reserveOf(b))
+				case isOperators(b):
+					cfg.MaxBytes = s.raiseBound(b, cfg.MaxBytes, used)
 				}
 			})
 			if err != nil {
@@ -79,15 +101,31 @@ func (s *Store) makeRoom(ctx context.Context) error {
 	return g.Wait()
 }
 
-// makeRoomOrWarn does what makeRoom does. That it fails is no reason to fail: it concerns a later write, if any.
-func (s *Store) makeRoomOrWarn(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
-	defer cancel()
-	if err := s.makeRoom(ctx); err != nil {
-		err = s.explain(err)
-		s.log.Warn("the engine's buckets are not bounded as they should be", "err", err, "hint", fault.HintOf(err))
-		s.denied.Store(nil) // a user who may only read
+// maxRaises bounds how often one write makes room: as often as a bound can be raised.
+const maxRaises = 16
+
+// writeInRoom calls write. If the bucket is full, and the operator's, it makes room and calls write again: a thief may
+// have filled what was free.
+func (s *Store) writeInRoom(ctx context.Context, b fleet.Bucket, write func() error) error {
+	err := write()
+	if !s.isOperator || !isOperators(b) {
+		return err
 	}
+	for i := 0; i < maxRaises && isFull(err); i++ {
+		var isRaised bool
+		raising := s.editStream(ctx, "KV_"+prefix+string(b), func(cfg *jetstream.StreamConfig, used int64) {
+			bound := s.raiseBound(b, cfg.MaxBytes, used)
+			isRaised, cfg.MaxBytes = bound > cfg.MaxBytes, bound
+		})
+		if raising != nil {
+			s.log.Debug("the engine makes no room", "bucket", b, "err", raising)
+			return err
+		}
+		if err = write(); !isRaised {
+			return err
+		}
+	}
+	return err
 }
 
 // editStream changes the bound and the life of a stream that uses some bytes, if edit does.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,16 +23,17 @@ import (
 )
 
 // TestStolenServerFillsBuckets checks that a server's credentials fill no bucket beyond its bound, that the operator is
-// told which ones are full, and that a revocation reaches a server all the same.
+// told which ones are full, and that a revocation reaches a server all the same, also if the thief writes on.
 func TestStolenServerFillsBuckets(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{1, 3} {
 		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
 			t.Parallel()
-			const room = 1 << 20
+			const room = 16 << 20 // what the operator makes free suffices the thief for longer than one write takes
 			connect := startWithUsers(t, nodes, room)
 			key := newKey(t)
-			op := fleet.NewOperator(connect("op"), key)
+			store := connect("op")
+			op := fleet.NewOperator(store, key)
 			if err := op.Init(t.Context(), "acme"); err != nil {
 				t.Fatal(err)
 			}
@@ -39,14 +41,16 @@ func TestStolenServerFillsBuckets(t *testing.T) {
 			thief := connect("eu1")
 			for b, text := range map[fleet.Bucket]string{fleet.UsageCounts: "%d.eu1", fleet.Codes: "%d",
 				fleet.Devices: "%d"} {
-				fill(t, thief, b, text, room)
+				if size := fill(t, thief, b, text, junkSize); size < room/2 || size > room {
+					t.Errorf("%s has taken %d bytes", b, size)
+				}
 			}
 			for range 100 {
 				if err := thief.AddEvent(t.Context(), fleet.Event{Kind: "junk", Text: strings.Repeat("x", 1000)}); err != nil {
 					t.Fatalf("events leave no room for others: %v", err)
 				}
 			}
-			store := connect("op") // makes room
+			store.MakeRoom(t.Context())
 			v, err := fleet.ReadStatus(t.Context(), store)
 			if err != nil {
 				t.Fatal(err)
@@ -57,31 +61,63 @@ func TestStolenServerFillsBuckets(t *testing.T) {
 					t.Errorf("bucket %s is full: %v, and the status says %v", b, isFull, v.Problem)
 				}
 			}
-			behind, err := []string(nil), error(nil)
-			if _, behind, err = fleet.NewOperator(store, key).Revoke(t.Context(), device, time.Minute); err != nil {
-				t.Fatal(err)
+			if size := fill(t, thief, fleet.Devices, "again-%d", junkSize); size == 0 {
+				t.Error("the operator has made no room")
 			}
+			fill(t, thief, fleet.Devices, "rest-%d", 10) // not even a ruling has room then
+			stop := writeOn(t, thief)
+			behind, err := []string(nil), error(nil)
+			if _, behind, err = op.Revoke(t.Context(), device, time.Minute); err != nil {
+				t.Error(err)
+			}
+			stop()
 			if len(behind) > 0 {
 				t.Errorf("the revocation did not reach %q", behind)
+			}
+			for i := range 2 * maxRaises {
+				fill(t, thief, fleet.Devices, fmt.Sprintf("%d-%%d", i), junkSize)
+				store.MakeRoom(t.Context())
+			}
+			if _, err := store.Put(t.Context(), fleet.Devices, "last", make([]byte, junkSize)); !fault.Is(err, fault.Limit) {
+				t.Errorf("a record beyond all bounds: %v", err)
+			}
+			for b, want := range map[fleet.Bucket]int64{fleet.UsageCounts: room, fleet.Codes: room, fleet.Devices: 2 * room} {
+				st, err := store.js.Stream(t.Context(), "KV_"+prefix+string(b))
+				if err != nil || st.CachedInfo().Config.MaxBytes != want {
+					t.Errorf("the bound of %s is not %d: %v", b, want, err)
+				}
 			}
 		})
 	}
 }
 
-// fill writes junk into a bucket until that is refused.
-func fill(t *testing.T, s *Store, b fleet.Bucket, key string, room int) {
+const junkSize = 32 << 10
+
+// fill writes records of each bytes into a bucket until one is refused. It returns the size of those before.
+func fill(t *testing.T, s *Store, b fleet.Bucket, key string, each int) (size int) {
 	t.Helper()
-	junk, size := make([]byte, 4<<10), 0
 	for i := 0; ; i++ {
-		_, err := s.Put(t.Context(), b, fmt.Sprintf(key, i), junk)
-		if size += len(junk); err == nil && size <= room {
-			continue
-		}
-		if !fault.Is(err, fault.Limit) || size < room/2 || size > room {
+		_, err := s.Put(t.Context(), b, fmt.Sprintf(key, i), make([]byte, each))
+		switch {
+		case fault.Is(err, fault.Limit):
+			return size
+		case err != nil:
 			t.Fatalf("%d bytes of junk in %s: %v", size, b, err)
 		}
-		return
+		size += each
 	}
+}
+
+// writeOn writes junk into the bucket of devices, whatever is refused, until stop.
+func writeOn(t *testing.T, s *Store) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var g sync.WaitGroup
+	g.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			_, _ = s.Put(ctx, fleet.Devices, fmt.Sprintf("on-%d", i), make([]byte, 1000))
+		}
+	})
+	return func() { cancel(); g.Wait() }
 }
 
 // enrollOne runs a server until the test ends, and returns the key of a device that it has let in.
@@ -175,7 +211,13 @@ func TestRoomOfOlderFleet(t *testing.T) {
 			t.Errorf("a server has bounded %s", cfg.Name)
 		}
 	})
-	connect("op")
+	op := connect("op")
+	each(func(cfg jetstream.StreamConfig) {
+		if cfg.MaxBytes > 0 {
+			t.Errorf("an operator who reads has bounded %s", cfg.Name)
+		}
+	})
+	op.MakeRoom(t.Context())
 	sum := int64(0)
 	each(func(cfg jetstream.StreamConfig) {
 		if cfg.MaxBytes <= 0 || cfg.MaxMsgSize != fleet.MaxValue {
@@ -191,7 +233,7 @@ func TestRoomOfOlderFleet(t *testing.T) {
 	}
 	const raised = 1 << 30
 	set(raised)
-	connect("op")
+	op.MakeRoom(t.Context())
 	each(func(cfg jetstream.StreamConfig) {
 		if cfg.MaxBytes != raised {
 			t.Errorf("the bound of %s is %d now", cfg.Name, cfg.MaxBytes)
