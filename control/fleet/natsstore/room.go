@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -148,25 +149,45 @@ func (s *Store) editStream(ctx context.Context, name string, edit func(cfg *jets
 
 // CheckRoom implements fleet.Store. A bucket is nearly full when an eighth of its first bound is left.
 func (s *Store) CheckRoom(ctx context.Context) error {
-	var full []string
-	for _, b := range fleet.Buckets() {
-		stream, err := s.js.Stream(ctx, "KV_"+prefix+string(b))
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue // of a fleet that an older version made
-		}
-		if err != nil {
-			return s.explain(err)
-		}
-		info := stream.CachedInfo()
-		if used := int64(info.State.Bytes); info.Config.MaxBytes-used <= 2*s.reserveOf(b) {
-			full = append(full, fmt.Sprintf("%s (%v of %v)", info.Config.Name, unit.Bytes(used),
-				unit.Bytes(info.Config.MaxBytes)))
-		}
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	list := fleet.Buckets()
+	full := make([]string, len(list))
+	var g errgroup.Group // all at once: the engine may be far away
+	for i, b := range list {
+		g.Go(func() (err error) {
+			full[i], err = s.describeFull(ctx, b)
+			return err
+		})
 	}
+	if err := g.Wait(); err != nil {
+		return s.explain(err)
+	}
+	full = slices.DeleteFunc(full, func(text string) bool { return text == "" })
 	if len(full) == 0 {
 		return nil
 	}
 	return fault.New(fault.Limit, fmt.Errorf("nearly full on the engine: %s", strings.Join(full, ", ")),
 		"a fleet that has grown needs more: `nats stream edit NAME --max-bytes SIZE`; if it has not grown, a server may be "+
 			"stolen: docs/howto/fleet.md")
+}
+
+// describeFull describes a bucket that is nearly full, else it returns "".
+func (s *Store) describeFull(ctx context.Context, b fleet.Bucket) (text string, err error) {
+	err = s.ask(ctx, func(ctx context.Context) error {
+		stream, err := s.js.Stream(ctx, "KV_"+prefix+string(b))
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil // of a fleet that an older version made
+		}
+		if err != nil {
+			return err
+		}
+		info := stream.CachedInfo()
+		used, bound := int64(info.State.Bytes), info.Config.MaxBytes
+		if bound > 0 && bound-used <= 2*s.reserveOf(b) { // an older version made buckets without a bound
+			text = fmt.Sprintf("%s (%v of %v)", info.Config.Name, unit.Bytes(used), unit.Bytes(bound))
+		}
+		return nil
+	})
+	return text, err
 }

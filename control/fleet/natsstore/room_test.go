@@ -212,6 +212,9 @@ func TestRoomOfOlderFleet(t *testing.T) {
 		}
 	})
 	op := connect("op")
+	if v := op.CheckRoom(t.Context()); v != nil {
+		t.Errorf("buckets without a bound: %v", v)
+	}
 	each(func(cfg jetstream.StreamConfig) {
 		if cfg.MaxBytes > 0 {
 			t.Errorf("an operator who reads has bounded %s", cfg.Name)
@@ -277,5 +280,28 @@ func TestNoRoom(t *testing.T) {
 				t.Errorf("%v; %s", err, fault.HintOf(err))
 			}
 		})
+	}
+}
+
+// TestRoomIsAskedAtOnce checks that the room of all buckets is asked for without waiting for an answer in between.
+func TestRoomIsAskedAtOnce(t *testing.T) {
+	t.Parallel()
+	c := natstest.Start(t, natstest.Options{Discreet: true})
+	link, url := c.Nodes[0].NewLink(t)
+	s, err := Open(t.Context(), Config{URLs: url, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	link.Cut(true)
+	before := s.conn.Stats().OutMsgs
+	done := make(chan error, 1)
+	go func() { done <- s.CheckRoom(t.Context()) }()
+	waittest.Until(t, "all buckets are asked for", func() bool {
+		return s.conn.Stats().OutMsgs >= before+uint64(len(fleet.Buckets()))
+	})
+	link.Restore()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
