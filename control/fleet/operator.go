@@ -457,10 +457,15 @@ func (o *Operator) awaitApplied(ctx context.Context, revision uint64, wait time.
 		if ctx.Err() != nil {
 			return behind, ctx.Err()
 		}
-		if err == nil || !waitFor(waiting, retryInterval) {
+		if !mayEnd(err) || !waitFor(waiting, retryInterval) {
 			return behind, err
 		}
 	}
+}
+
+// mayEnd reports whether what has ended a watch may end too: the engine is lost, or has new records.
+func mayEnd(err error) bool {
+	return fault.Is(err, fault.Unreachable) || fault.Is(err, fault.Timeout) || errors.Is(err, ErrReplaced)
 }
 
 // readAnyList returns the list of servers, also one that has expired.

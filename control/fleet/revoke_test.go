@@ -5,7 +5,6 @@ package fleet_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,20 +13,23 @@ import (
 	"mpbond/control/fleet"
 )
 
-// endingWatch ends the first watch of the servers with an error, as an engine does that answers with old records.
+// endingWatch ends the first watches of the servers with these errors.
 type endingWatch struct {
 	fleet.Store
-	ended atomic.Bool
+	errs []error
 }
 
 func (e *endingWatch) Watch(ctx context.Context, b fleet.Bucket, take func(fleet.Change)) error {
-	if b == fleet.Servers && e.ended.CompareAndSwap(false, true) {
-		return fault.New(fault.Integrity, errors.New("the engine has a new bucket"), "")
+	if b == fleet.Servers && len(e.errs) > 0 {
+		err := e.errs[0]
+		e.errs = e.errs[1:]
+		return err
 	}
 	return e.Store.Watch(ctx, b, take)
 }
 
-// TestRevokeWatchEnds checks that a revocation waits on for the servers when the engine ends the watch.
+// TestRevokeWatchEnds checks that a revocation waits on for the servers when the engine is lost or replaced, and ends
+// when it cannot learn of them.
 func TestRevokeWatchEnds(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.RemoveServer(t.Context(), "eu2"))
@@ -38,9 +40,22 @@ func TestRevokeWatchEnds(t *testing.T) {
 	_, err := d.enroll(t.Context(), a, w.invite(fleet.InviteTerms{}))
 	w.must(err)
 	waittest.Until(t, "the server reports", func() bool { return len(a.Status().Running) == 1 })
-	store := &endingWatch{Store: w.store}
-	_, behind, err := fleet.NewOperator(store, w.key).Revoke(t.Context(), d.Public(), time.Minute)
-	if err != nil || len(behind) != 0 || !store.ended.Load() {
+	revoke := func(errs ...error) ([]string, error) {
+		store := &endingWatch{w.store, errs}
+		_, behind, err := fleet.NewOperator(store, w.key).Revoke(t.Context(), d.Public(), time.Minute)
+		if len(store.errs) > 0 {
+			t.Errorf("%d watches did not end", len(store.errs))
+		}
+		return behind, err
+	}
+	cause := errors.New("the cause")
+	for _, kind := range []fault.Kind{fault.Permission, fault.Integrity} {
+		if _, err := revoke(fault.New(kind, cause, "")); !errors.Is(err, cause) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	behind, err := revoke(fleet.ErrReplaced, fault.New(fault.Unreachable, cause, ""), fault.New(fault.Timeout, cause, ""))
+	if err != nil || len(behind) != 0 {
 		t.Errorf("behind %v: %v", behind, err)
 	}
 }

@@ -80,6 +80,8 @@ var (
 	ErrNoRecord = errors.New("no such record")
 	// ErrConflict means that the record has another revision.
 	ErrConflict = errors.New("the record has changed meanwhile")
+	// ErrReplaced ends a Watch: the bucket is gone, and there is another one.
+	ErrReplaced = fault.New(fault.Integrity, errors.New("the engine has lost this bucket, and has a new one"), "")
 )
 
 // Record is a value with its key. Its revision differs from those of all earlier records with that key,
@@ -135,7 +137,7 @@ type Store interface {
 	// Watch calls take with all records, then with IsCurrent, then with each change, in order, until ctx
 	// ends, which is no error. It outlives losses of the engine: afterwards it goes on with what has
 	// changed meanwhile. Of several changes of one record it may report the last one only. It ends with an error
-	// if it cannot tell what has changed, as when the engine has lost its records: begin anew then.
+	// if it cannot tell what has changed, with ErrReplaced when the engine has lost its records: begin anew then.
 	Watch(ctx context.Context, b Bucket, take func(Change)) error
 	// AddEvent adds an event.
 	AddEvent(ctx context.Context, e Event) error

@@ -168,17 +168,17 @@ func TestOldAnswers(t *testing.T) {
 	s := open(t, c, Config{})
 	w := watch{store: s, bucket: fleet.Devices, last: 100, behindSince: time.Now().Add(-2 * leaderTimeout),
 		take: func(fleet.Change) {}}
-	if err := w.read(t.Context()); err != errReplaced {
+	if err := w.read(t.Context()); err != fleet.ErrReplaced {
 		t.Errorf("an engine without the records: %v", err)
 	}
 	c.Nodes[0].Kill()
-	if err := w.read(t.Context()); err == nil || err == errReplaced {
+	if err := w.read(t.Context()); err == nil || err == fleet.ErrReplaced {
 		t.Errorf("without an engine: %v", err)
 	}
 	c.Nodes[0].Restart(t)
 	waittest.Until(t, "the engine answers", func() bool {
 		err := w.read(t.Context())
-		if err == errReplaced {
+		if err == fleet.ErrReplaced {
 			t.Fatal("the watch ends at the first answer")
 		}
 		return err != nil && strings.Contains(err.Error(), "cut off")

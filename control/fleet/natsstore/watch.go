@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"mpbond/base/fault"
 	"mpbond/control/fleet"
 )
 
@@ -24,7 +23,7 @@ func (s *Store) Watch(ctx context.Context, b fleet.Bucket, take func(fleet.Chang
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err == errReplaced:
+		case err == fleet.ErrReplaced:
 			return err
 		case err != nil && !w.isCurrent && w.last == 0 && time.Since(began) > setupTimeout:
 			return s.explain(err) // nothing was reported: the caller decides
@@ -52,9 +51,6 @@ type watch struct {
 	created time.Time
 }
 
-// errReplaced means that the bucket that was watched is gone, and there is another one.
-var errReplaced = fault.New(fault.Integrity, errors.New("the engine has lost this bucket, and has a new one"), "")
-
 // leaderTimeout is how long a leader may be cut off from the other nodes before it knows that it leads no more, 10 s,
 // and some more.
 const leaderTimeout = 15 * time.Second
@@ -81,7 +77,7 @@ func (w *watch) read(ctx context.Context) error {
 		InactiveThreshold: time.Minute}
 	info := stream.CachedInfo()
 	if !w.created.IsZero() && !info.Created.Equal(w.created) {
-		return errReplaced
+		return fleet.ErrReplaced
 	}
 	if info.State.LastSeq >= w.last {
 		w.behindSince = time.Time{}
@@ -91,7 +87,7 @@ func (w *watch) read(ctx context.Context) error {
 	switch {
 	case w.behindSince.IsZero():
 	case time.Since(w.behindSince) > leaderTimeout:
-		return errReplaced
+		return fleet.ErrReplaced
 	default:
 		return errors.New("a leader that is cut off has answered")
 	}
