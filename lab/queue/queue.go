@@ -59,6 +59,7 @@ const (
 	// retention is how long the servers keep what nobody collects.
 	retention   = 30 * 24 * time.Hour
 	retryWait   = time.Second // between tries while the servers do not answer
+	noteWindow  = time.Hour   // in which a note that a worker repeats is kept once
 	pullWait    = 5 * time.Second
 	callTimeout = 5 * time.Second
 	openTimeout = 30 * time.Second // of nodes that elect a leader first
@@ -137,7 +138,7 @@ func (q *Queue) openStreams(ctx context.Context) (err error) {
 		},
 		func(ctx context.Context) (err error) {
 			q.marks, err = q.openStream(ctx, jetstream.StreamConfig{Name: marksStream,
-				Subjects: []string{markSubject + ">"}, MaxAge: retention})
+				Subjects: []string{markSubject + ">"}, MaxAge: retention, Duplicates: noteWindow})
 			return err
 		},
 		func(ctx context.Context) (err error) {
@@ -369,14 +370,20 @@ func (q *Queue) hasLostWorkers(ctx context.Context, msg jetstream.Msg, key strin
 
 // giveBack gives a task back. It notes that first: a worker that gives a task back is not lost.
 func (q *Queue) giveBack(ctx context.Context, msg jetstream.Msg, key string) error {
-	return errors.Join(q.noteNotLost(context.WithoutCancel(ctx), key), msg.Nak())
+	return errors.Join(q.noteNotLost(context.WithoutCancel(ctx), msg, key), msg.Nak())
 }
 
-// noteNotLost notes that a worker that had a task, or still has it, is not lost. It must be called once at most.
-func (q *Queue) noteNotLost(ctx context.Context, key string) error {
+// noteNotLost notes that the worker that got msg, a task, is not lost. If that is repeated within noteWindow, as after an
+// answer that was lost, the servers keep one note.
+func (q *Queue) noteNotLost(ctx context.Context, msg jetstream.Msg, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := q.js.Publish(ctx, markSubject+key+returned, nil)
+	meta, err := msg.Metadata()
+	if err != nil {
+		return err
+	}
+	_, err = q.js.Publish(ctx, markSubject+key+returned, nil,
+		jetstream.WithMsgID(fmt.Sprintf("%s %d %d", key, meta.Sequence.Stream, meta.NumDelivered)))
 	return err
 }
 

@@ -520,3 +520,24 @@ func TestDrop(t *testing.T) {
 	deliver(t, take(t, q), "result", true)
 	expect("new  0 1 ")
 }
+
+// A worker that says again that it is not lost, as the answer was lost, counts once.
+func TestRepeatedNote(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{})
+	q := open(t, Options{URLs: c.URLs()})
+	submit(t, q, "run.a")
+	for workers := range uint64(2) {
+		task := take(t, q)
+		for range 2 {
+			if err := q.noteNotLost(t.Context(), task.msg, task.key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		subject := markSubject + "run.a" + returned
+		info, err := q.marks.Info(t.Context(), jetstream.WithSubjectFilter(subject))
+		if err != nil || info.State.Subjects[subject] != workers+1 {
+			t.Errorf("%d workers: %+v, %v", workers+1, info, err)
+		}
+		task.Return()
+	}
+}

@@ -47,7 +47,7 @@ func (t *Task) beat(ctx context.Context) {
 		err := errors.Join(t.msg.InProgress(), t.queue.conn.FlushWithContext(flushing))
 		cancel()
 		if err == nil && !t.isNoted && time.Since(last) > t.queue.lease {
-			err = t.queue.noteNotLost(ctx, t.key)
+			err = t.queue.noteNotLost(ctx, t.msg, t.key)
 			t.isNoted = err == nil
 		}
 		if err == nil {
