@@ -279,6 +279,35 @@ func TestRemovedTask(t *testing.T) {
 	}
 }
 
+// What the first try to deliver has stored is deleted when the task is gone at the next try, unless it counts.
+func TestTaskRemovedBetweenTries(t *testing.T) {
+	c := natstest.Start(t, natstest.Options{})
+	q := open(t, Options{URLs: c.URLs()})
+	for _, counts := range []bool{false, true} {
+		submit(t, q, "run.a")
+		task := take(t, q)
+		object := task.key + ".object"
+		if _, err := q.results.PutBytes(t.Context(), object, []byte("result")); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Remove(t.Context(), version, []string{"run.a"}); err != nil {
+			t.Fatal(err)
+		}
+		want := 0
+		if counts { // the answer to the mark was lost, and another worker has found it
+			if err := q.publishOnce(t.Context(), markSubject+task.key, []byte(object)); err != nil {
+				t.Fatal(err)
+			}
+			want = 1
+		}
+		counted, err := task.store(t.Context(), object, []byte("result"))
+		if n := countObjects(t, q); err != nil || counted != counts || n != want {
+			t.Errorf("counted %v, want %v; %d objects; %v", counted, counts, n, err)
+		}
+		task.Return()
+	}
+}
+
 // If two workers finish a task, the first result counts. The other one is dropped.
 func TestSecondResultIsDropped(t *testing.T) {
 	c := natstest.Start(t, natstest.Options{})

@@ -63,48 +63,58 @@ func (t *Task) Data() []byte { return t.msg.Data() }
 // counts: not if another worker has delivered one, or the task was removed meanwhile. It counts if the task was
 // given up meanwhile. After an error the caller still has the task.
 func (t *Task) Deliver(ctx context.Context, result []byte) (counted bool, err error) {
-	q, object := t.queue, t.key+"."+rand.Text()
-	if err := q.retry(ctx, func(ctx context.Context) error {
-		mark, number, err := q.readMark(ctx, t.key)
-		if err != nil {
-			return err
-		}
-		if mark != lostMark {
-			number = 0 // a mark with a result stays
-			_, err := q.tasks.GetLastMsgForSubject(ctx, t.msg.Subject())
-			if errors.Is(err, jetstream.ErrMsgNotFound) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-		}
-		put, cancel := context.WithTimeout(ctx, transferTime(len(result)))
-		defer cancel()
-		if _, err := q.results.PutBytes(put, object, result); err != nil {
-			return err
-		}
-		if err := q.publishAfter(ctx, markSubject+t.key, []byte(object), number); err != nil {
-			return err
-		}
-		first, err := q.countedObject(ctx, t.key)
-		switch {
-		case err != nil:
-			return err
-		case first == "":
-			return errors.New("the mark of another worker is not stored yet")
-		case first == lostMark:
-			return errors.New("the task was given up just now")
-		case first == object:
-			counted = true
-			return nil
-		}
-		return q.results.Delete(ctx, object)
+	object := t.key + "." + rand.Text()
+	if err := t.queue.retry(ctx, func(ctx context.Context) (err error) {
+		counted, err = t.store(ctx, object, result)
+		return err
 	}); err != nil {
 		return false, err
 	}
 	t.end(t.msg.Ack) // if this is lost, the next worker finds the mark
 	return counted, nil
+}
+
+// store stores the result as an object, marks that, and reports whether it counts. It can be repeated after an error. An
+// object that does not count is deleted.
+func (t *Task) store(ctx context.Context, object string, result []byte) (counted bool, err error) {
+	q := t.queue
+	mark, number, err := q.readMark(ctx, t.key)
+	if err != nil {
+		return false, err
+	}
+	if mark != lostMark {
+		number = 0 // a mark with a result stays
+		_, err := q.tasks.GetLastMsgForSubject(ctx, t.msg.Subject())
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			if mark == object {
+				return true, nil
+			}
+			return false, q.deleteObject(ctx, object) // of an earlier try
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	put, cancel := context.WithTimeout(ctx, transferTime(len(result)))
+	defer cancel()
+	if _, err := q.results.PutBytes(put, object, result); err != nil {
+		return false, err
+	}
+	if err := q.publishAfter(ctx, markSubject+t.key, []byte(object), number); err != nil {
+		return false, err
+	}
+	first, err := q.countedObject(ctx, t.key)
+	switch {
+	case err != nil:
+		return false, err
+	case first == "":
+		return false, errors.New("the mark of another worker is not stored yet")
+	case first == lostMark:
+		return false, errors.New("the task was given up just now")
+	case first == object:
+		return true, nil
+	}
+	return false, q.results.Delete(ctx, object)
 }
 
 // Return gives the task back, so that another worker gets it at once.
