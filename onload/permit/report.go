@@ -62,7 +62,7 @@ func (s *Service) Report(ctx context.Context) Report {
 	r := Report{Threshold: rules.Threshold, LifeSeconds: rules.Life.Seconds(),
 		MaxPermits: rules.MaxPermits, NotKept: s.problem}
 	if s.sharing != nil {
-		r.Engine, r.Problems = s.sharing.Describe(), s.sharing.listProblems(now)
+		r.Engine, r.Problems = s.sharing.Describe(), s.listProblems()
 	}
 	for _, c := range cells {
 		one := Cell{Name: c.Name, Why: c.Reason, Permits: []HeldPermit{}}

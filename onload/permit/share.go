@@ -352,13 +352,12 @@ func (s *Service) noteProblemFor(life time.Duration, effect string, err error) {
 	if life > 0 {
 		ends = s.now().Add(life)
 	}
-	s.sharing.endProblems(s.now())
+	s.endProblems()
 	problems := s.sharing.problems
 	_, known := problems[effect]
 	switch {
 	case err == nil && known:
-		delete(problems, effect)
-		s.log.Info("no longer: "+effect, "engine", s.sharing.Describe())
+		s.endProblem(effect)
 	case err != nil && known:
 		problems[effect] = problem{err.Error(), ends}
 	case err != nil && len(problems) < maxProblems:
@@ -384,16 +383,27 @@ func (s *Service) readAllPermits(ctx context.Context) {
 	s.noteProblem(grantsNothing, nil)
 }
 
-// endProblems forgets the problems whose time is over. mu must be held.
-func (h *sharing) endProblems(now time.Time) {
-	maps.DeleteFunc(h.problems, func(_ string, p problem) bool { return !p.ends.IsZero() && now.After(p.ends) })
+// endProblems forgets the problems whose time is over, and logs that. mu must be held.
+func (s *Service) endProblems() {
+	for effect, p := range s.sharing.problems {
+		if !p.ends.IsZero() && s.now().After(p.ends) {
+			s.endProblem(effect)
+		}
+	}
+}
+
+// endProblem forgets a problem that is over, and logs that. mu must be held.
+func (s *Service) endProblem(effect string) {
+	delete(s.sharing.problems, effect)
+	s.log.Info("no longer: "+effect, "engine", s.sharing.Describe())
 }
 
 // listProblems lists the problems. mu must be held.
-func (h *sharing) listProblems(now time.Time) (list []string) {
-	h.endProblems(now)
-	for _, effect := range slices.Sorted(maps.Keys(h.problems)) {
-		list = append(list, effect+": "+h.problems[effect].text)
+func (s *Service) listProblems() (list []string) {
+	s.endProblems()
+	problems := s.sharing.problems
+	for _, effect := range slices.Sorted(maps.Keys(problems)) {
+		list = append(list, effect+": "+problems[effect].text)
 	}
 	return list
 }

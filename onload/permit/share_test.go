@@ -5,7 +5,9 @@ package permit
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -287,6 +289,35 @@ func TestSharedLoadMeanwhile(t *testing.T) {
 	if err != nil || !a.Granted || w == nil || len(w.revoked) != 1 {
 		t.Errorf("%+v, %+v, %v", a, w, err)
 	}
+}
+
+// TestSharedProblemEnds checks that a problem that is not noted again is over after its time, and that this is logged once.
+func TestSharedProblemEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		s := NewSharedService(Identity{keys().service, trust}, rules(1), []string{"north"},
+			memoryCells{newMemoryEngine(), "a"}, slog.New(slog.NewTextHandler(&log, nil)))
+		for range 2 {
+			s.noteProblemFor(maxLoadAge, "an effect", errors.New("a cause"))
+			time.Sleep(maxLoadAge / 2)
+		}
+		if r := s.Report(t.Context()); len(r.Problems) != 1 {
+			t.Errorf("problems %q", r.Problems)
+		}
+		time.Sleep(maxLoadAge)
+		for range 2 {
+			if r := s.Report(t.Context()); len(r.Problems) != 0 {
+				t.Errorf("problems %q", r.Problems)
+			}
+		}
+		if n := strings.Count(log.String(), "no longer: an effect"); n != 1 {
+			t.Errorf("the end is logged %d times: %s", n, log.String())
+		}
+	})
 }
 
 // TestSharedLost checks a service whose engine is lost and comes back: it grants and renews nothing, refuses in a
