@@ -324,7 +324,8 @@ func fleetUsageCommand(o *fleetOptions) *cobra.Command {
 		Long: `Show what each device has carried over all servers, in the last month with traffic and in
 all: bytes of IP packets between device and server, with headers and retransmissions.
 Counts are at most a few seconds old. A server that has carried nothing for a device
-for 70 days is left out until it does so again. With --json it prints one object for each device.`,
+for 70 days is left out, so that the sum of all falls. When it does so again, it counts
+from what its own file has. With --json it prints one object for each device.`,
 		Example: "  mpbond fleet usage\n  mpbond fleet usage --json | jq -r '[.device, .month_down_bytes] | @csv'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.runReader(cmd.Context(), func(s fleet.Store) error {

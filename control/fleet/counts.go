@@ -193,7 +193,7 @@ func (u *usageCounts) read(ctx context.Context, key string, start DeviceUsage) (
 
 // rebase returns the offsets between the server's file and the totals on the engine, when the file had start at the
 // beginning of the process. If the file has less than was written, by a crash or since it is lost, the offset grows by
-// the difference: totals never fall. Written 100, file now 30: the base becomes 70.
+// the difference: totals do not fall while the engine has the record. Written 100, file now 30: the base becomes 70.
 func rebase(last usageRecord, start DeviceUsage) (base, month Volume) {
 	base, month = last.Base, last.MonthBase
 	if start.All.total() < last.All.minus(last.Base).total() {
