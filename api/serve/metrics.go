@@ -159,8 +159,8 @@ var metricList = []metric{
 	{"mpbond_fleet_draining", "At a server of a fleet: 1 while it drains, else 0.", false,
 		nil, sampleMember(func(f api.Fleet) float64 { return boolSampleValue(f.Draining) })},
 	{"mpbond_fleet_servers",
-		"At a server of a fleet: servers by state, running, draining, full, silent or unlisted. Each has one: running means " +
-			"without another, full that it runs and takes no new devices, silent that it is on the list and does not report, " +
+		"At a server of a fleet: servers by state, running, draining, full, silent or unlisted. Each has one: running " +
+			"means without another, full that it runs and takes no new devices, silent that it is on the list and does not report, " +
 			"unlisted that it runs and is not on the list.", false,
 		[]string{"state"}, sampleServers},
 	{"mpbond_fleet_list_left_seconds",

@@ -204,8 +204,8 @@ func TestFleetCommands(t *testing.T) {
 	w.fails(cli.ExitFailure, "joined no fleet", "fleet", "leave")
 }
 
-// TestFleetReadersChangeNothing checks that commands that read leave the engine of an older fleet as it is, and that one
-// that writes bounds its buckets.
+// TestFleetReadersChangeNothing checks that commands that read leave the engine of an older fleet as it is, and that
+// one that writes bounds its buckets.
 func TestFleetReadersChangeNothing(t *testing.T) {
 	newHome(t)
 	w := &fleetWorld{T: t}

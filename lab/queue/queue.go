@@ -373,8 +373,8 @@ func (q *Queue) giveBack(ctx context.Context, msg jetstream.Msg, key string) err
 	return errors.Join(q.noteNotLost(context.WithoutCancel(ctx), msg, key), msg.Nak())
 }
 
-// noteNotLost notes that the worker that got msg, a task, is not lost. If that is repeated within noteWindow, as after an
-// answer that was lost, the servers keep one note.
+// noteNotLost notes that the worker that got msg, a task, is not lost. If that is repeated within noteWindow, as after
+// an answer that was lost, the servers keep one note.
 func (q *Queue) noteNotLost(ctx context.Context, msg jetstream.Msg, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

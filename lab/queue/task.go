@@ -74,8 +74,8 @@ func (t *Task) Deliver(ctx context.Context, result []byte) (counted bool, err er
 	return counted, nil
 }
 
-// store stores the result as an object, marks that, and reports whether it counts. It can be repeated after an error. An
-// object that does not count is deleted.
+// store stores the result as an object, marks that, and reports whether it counts. It can be repeated after an error.
+// An object that does not count is deleted.
 func (t *Task) store(ctx context.Context, object string, result []byte) (counted bool, err error) {
 	q := t.queue
 	mark, number, err := q.readMark(ctx, t.key)

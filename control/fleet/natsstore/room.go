@@ -48,8 +48,8 @@ func (s *Store) roomOf(b fleet.Bucket) int64 {
 // reserveOf returns how much room the operator makes in a full bucket at a time.
 func (s *Store) reserveOf(b fleet.Bucket) int64 { return s.roomOf(b) / 16 }
 
-// isOperators reports whether a bucket is one that the operator must be able to write while a stolen server fills it: to
-// revoke devices, to change the list of servers, to drain servers.
+// isOperators reports whether a bucket is one that the operator must be able to write while a stolen server fills it:
+// to revoke devices, to change the list of servers, to drain servers.
 func isOperators(b fleet.Bucket) bool { return b == fleet.Devices || b == fleet.Orders }
 
 // raiseBound raises the bound of a full bucket that uses some bytes, up to twice its first bound: a thief that goes on
@@ -61,8 +61,8 @@ func (s *Store) raiseBound(b fleet.Bucket, bound, used int64) int64 {
 	return max(bound, min(used+s.reserveOf(b), 2*s.roomOf(b)))
 }
 
-// MakeRoom implements fleet.Store. It gives the buckets and the events of a fleet that an older version made their bounds
-// and lives, and raises the bounds of those that the operator writes.
+// MakeRoom implements fleet.Store. It gives the buckets and the events of a fleet that an older version made their
+// bounds and lives, and raises the bounds of those that the operator writes.
 func (s *Store) MakeRoom(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
