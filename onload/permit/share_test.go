@@ -291,7 +291,7 @@ func TestSharedLoadMeanwhile(t *testing.T) {
 	}
 }
 
-// TestSharedProblemEnds checks that a problem that is not noted again ends after its time, and that this is logged once.
+// TestSharedProblemEnds checks that a problem that is not noted again ends after its time, which is logged once.
 func TestSharedProblemEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
