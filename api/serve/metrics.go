@@ -160,8 +160,8 @@ var metricList = []metric{
 		nil, sampleMember(func(f api.Fleet) float64 { return boolSampleValue(f.Draining) })},
 	{"mpbond_fleet_servers",
 		"At a server of a fleet: servers by state, running, draining, full, silent or unlisted. Each has one: running " +
-			"means without another, full that it runs and takes no new devices, silent that it is on the list and does not report, " +
-			"unlisted that it runs and is not on the list.", false,
+			"means without another, full that it runs and takes no new devices, silent that it is on the list and does not " +
+			"report, unlisted that it runs and is not on the list.", false,
 		[]string{"state"}, sampleServers},
 	{"mpbond_fleet_list_left_seconds",
 		"At a server or primary of a fleet: time until the list of servers expires; below 0 if it has.", false,
