@@ -31,7 +31,8 @@ func (q *Queue) newTask(msg jetstream.Msg, key string) *Task {
 }
 
 // beat sends signs of life until ctx ends. Without them the lease ends, and another worker may finish the task too. If
-// they did not arrive for the time of a lease, the network was lost and not the worker: beat notes that.
+// they did not arrive for the time of a lease, the network was lost and not the worker: beat notes that. The servers
+// count the lease from a moment that this worker does not know, so half an interval less is enough.
 func (t *Task) beat(ctx context.Context) {
 	interval := t.queue.lease / beatsPerTerm
 	tick := time.NewTicker(interval)
@@ -46,7 +47,7 @@ func (t *Task) beat(ctx context.Context) {
 		flushing, cancel := context.WithTimeout(ctx, interval)
 		err := errors.Join(t.msg.InProgress(), t.queue.conn.FlushWithContext(flushing))
 		cancel()
-		if err == nil && !t.isNoted && time.Since(last) > t.queue.lease {
+		if err == nil && !t.isNoted && time.Since(last) > t.queue.lease-interval/2 {
 			err = t.queue.noteNotLost(ctx, t.msg, t.key)
 			t.isNoted = err == nil
 		}
