@@ -187,7 +187,8 @@ func explainRefusal(r wire.Refuse) error {
 		return fault.New(fault.UnknownDevice, r,
 			"pair this device with the server: `mpbond accept` there, `mpbond pair CODE` here")
 	case wire.CodeLimit:
-		return fault.New(fault.Limit, r, "the server's owner can raise max_subflows and max_bonds, or give it more memory and open files")
+		return fault.New(fault.Limit, r,
+			"the server's owner can raise max_subflows and max_bonds, or give it more memory and open files")
 	case wire.CodeMalformed:
 		return fault.New(fault.Protocol, r, hintUpdate)
 	}
