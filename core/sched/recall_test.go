@@ -102,10 +102,11 @@ func TestRecallLateDirect(t *testing.T) {
 		want           Recall
 	}{
 		{"late", 60 * ms, 0, Ledger{Given: unit.MB}, Recall{2, 19_230, LateDirect}},
+		{"late, else the fastest", 60 * ms, -5 * ms, Ledger{Given: unit.MB}, Recall{2, 19_230, LateDirect}},
 		{"later than the allowance", 600 * ms, 0, Ledger{Given: 500_000}, Recall{2, 50_000 + shortTransfer, LateDirect}},
 		{"a part is spent", 60 * ms, 0, Ledger{Given: 100_000, LateRecalls: shortTransfer}, Recall{2, 10_000, LateDirect}},
 		{"it is spent", 60 * ms, 0, Ledger{Given: 100_000, LateRecalls: shortTransfer + 9000}, Recall{}},
-		{"slow besides", 60 * ms, 200 * ms, Ledger{Given: unit.MB, LateRecalls: unit.MB}, Recall{2, 76_923, Unlimited}},
+		{"late and slow", 60 * ms, 200 * ms, Ledger{Given: unit.MB, LateRecalls: unit.MB}, Recall{2, 76_923, Unlimited}},
 	} {
 		slow := 10*ms + c.slowBy
 		paths := []Subflow{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
@@ -113,6 +114,17 @@ func TestRecallLateDirect(t *testing.T) {
 		if got := (&auto{}).Recall(paths, 0.2, c.sent); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
+	}
+}
+
+// TestCountRecalled checks that each budget has its own count.
+func TestCountRecalled(t *testing.T) {
+	var l Ledger
+	l.CountRecalled(Unlimited, 1)
+	l.CountRecalled(SmallGaps, 2)
+	l.CountRecalled(LateDirect, 4)
+	if want := (Ledger{SmallGapRecalls: 2, LateRecalls: 4}); l != want {
+		t.Errorf("%+v, want %+v", l, want)
 	}
 }
 

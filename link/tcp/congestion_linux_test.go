@@ -105,13 +105,22 @@ func TestHopKey(t *testing.T) {
 // TestSampleReadsKernel checks the counters of a sample.
 func TestSampleReadsKernel(t *testing.T) {
 	a, b := connPair(t, Options{})
-	const n = unit.MB
-	go func() { _, _ = a.Write(make([]byte, n)) }()
-	if _, err := io.CopyN(io.Discard, b, int64(n)); err != nil {
-		t.Fatal(err)
-	}
 	var s congestion.Sample
-	err := controlRawConn(a.raw, func(fd int) (err error) { s, err = readCongestionSample(fd); return err })
+	read := func() error {
+		return controlRawConn(a.raw, func(fd int) (err error) { s, err = readCongestionSample(fd); return err })
+	}
+	send := func(n unit.Bytes) {
+		go func() { _, _ = a.Write(make([]byte, n)) }()
+		if _, err := io.CopyN(io.Discard, b, int64(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(1)
+	if err := read(); err != nil || !s.SlowStart {
+		t.Errorf("at first %+v, %v", s, err)
+	}
+	send(unit.MB)
+	err := read()
 	if err != nil || s.Sent == 0 || s.Lost > s.Sent || s.SRTT <= 0 || s.MinRTT <= 0 || s.Window <= 0 {
 		t.Errorf("%+v, %v", s, err)
 	}

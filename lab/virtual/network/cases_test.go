@@ -50,6 +50,23 @@ func TestJitterEndsSlowStart(t *testing.T) {
 	}
 }
 
+// TestBeginIsDrawn checks that the last of several objects on a changing network has a moment at which
+// it is wanted, after the least time of those before it, and others have none.
+func TestBeginIsDrawn(t *testing.T) {
+	for seed := range uint64(200) {
+		n, w := Generate(seed, Limits{})
+		before := *w
+		before.Objects, before.Size = 1, w.Size*unit.Bytes(w.Objects-1)
+		least := time.Duration(0)
+		if n.Changing && w.IsWarm() {
+			least = Bounds(n, &before).Fluid + time.Duration(w.Objects-1)*w.Pause
+		}
+		if w.Begin < least || w.Begin > 0 != (least > 0) {
+			t.Errorf("seed %d: %v, the objects before take %v", seed, w.Begin, least)
+		}
+	}
+}
+
 // TestBegin checks that the last object is judged from the same moment on, whether the objects
 // before it have ended or not.
 func TestBegin(t *testing.T) {
