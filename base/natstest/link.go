@@ -156,7 +156,7 @@ func (l *Link) forward(c net.Conn) {
 	both.Wait()
 }
 
-// segment is what was read from a connection, and when it is due at the other one.
+// segment holds bytes that were read from one connection. They are written to the other one when they are due.
 type segment struct {
 	data []byte
 	due  time.Time

@@ -58,13 +58,13 @@ type Options struct {
 	Monitor bool
 	// Partitions connects the nodes through forwarders that can be cut: see Node.Isolate.
 	Partitions bool
-	// Discreet makes the nodes tell clients of no other nodes, which could be reached around a Link.
+	// Discreet hides the addresses of the other nodes from clients. So clients use only the Link that they were given.
 	Discreet bool
 	// DiskSize is the size of a disk for each node, in bytes: see Node.FillDisk. 0: they share that of this machine.
 	DiskSize int64
 	// Hosts are the addresses of the nodes, where Command prepares programs to run; nil: all run here.
 	Hosts []string
-	// Names are names in the certificates, besides the addresses.
+	// Names are further host names in the certificates. The addresses are always there.
 	Names   []string
 	Command func(node int, argv ...string) *exec.Cmd
 }

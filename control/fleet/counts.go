@@ -93,9 +93,9 @@ func newUsageCounts(store Store, server string) *usageCounts {
 // monthOfDay returns the month of a day.
 func monthOfDay(day string) string { return day[:min(len(day), len("2006-01"))] }
 
-// add takes new counts. Those of the first call are what the file had when the process began. The engine need not have
-// those that it has removed.
-func (u *usageCounts) add(list []DeviceUsage, now time.Time) {
+// addCounts adds new counts. The first call passes what the file had when the process began. Of these, the engine may
+// have removed some: they are not written again.
+func (u *usageCounts) addCounts(list []DeviceUsage, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	isFirst := u.start == nil
@@ -277,7 +277,7 @@ func (m *Member) runUsage(ctx context.Context) {
 	for isLast := false; ; isLast = ctx.Err() != nil {
 		began := time.Now()
 		list := m.cfg.Usage()
-		m.counts.add(list, m.cfg.now())
+		m.counts.addCounts(list, m.cfg.now())
 		writing, cancel := context.WithTimeout(context.WithoutCancel(ctx), engineTimeout)
 		if err := m.counts.flush(writing, time.Now()); err != nil {
 			m.log.Debug("usage not reported yet", "err", err)

@@ -281,7 +281,7 @@ func (e *packagedEngine) checkStreams() {
 	}
 }
 
-// carried is what a server carries.
+// carried passes counts to a member, as the server does for what it carries.
 type carried struct{ list chan fleet.DeviceUsage }
 
 func newCarried() *carried { return &carried{make(chan fleet.DeviceUsage, 2000)} }

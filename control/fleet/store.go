@@ -137,7 +137,7 @@ type Store interface {
 	// Watch calls take with all records, then with IsCurrent, then with each change, in order, until ctx
 	// ends, which is no error. It outlives losses of the engine: afterwards it goes on with what has
 	// changed meanwhile. Of several changes of one record it may report the last one only. It ends with an error
-	// if it cannot tell what has changed, with ErrReplaced when the engine has lost its records: begin anew then.
+	// if it cannot tell what has changed. Begin anew then. ErrReplaced says that the engine has lost its records.
 	Watch(ctx context.Context, b Bucket, take func(Change)) error
 	// AddEvent adds an event.
 	AddEvent(ctx context.Context, e Event) error

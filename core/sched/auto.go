@@ -45,8 +45,8 @@ const (
 	// app then waits for the end rather than for the next byte.
 	maxFinalQueueBudget = 3 * maxQueueBudget
 
-	// One byte in wasteDivisor may be recalled for small gaps, and one in lateDivisor from late direct
-	// subflows, besides those of a short transfer.
+	// One byte in wasteDivisor may be recalled for small gaps. From late direct subflows shortTransfer
+	// bytes may be recalled, and one more in lateDivisor.
 	wasteDivisor = 100
 	lateDivisor  = 10
 )

@@ -300,7 +300,7 @@ func TestTaskRemovedBetweenTries(t *testing.T) {
 			}
 			want = 1
 		}
-		counted, err := task.store(t.Context(), object, []byte("result"))
+		counted, err := task.storeResult(t.Context(), object, []byte("result"))
 		if n := countObjects(t, q); err != nil || counted != counts || n != want {
 			t.Errorf("counted %v, want %v; %d objects; %v", counted, counts, n, err)
 		}

@@ -66,18 +66,18 @@ func (t *Task) Data() []byte { return t.msg.Data() }
 func (t *Task) Deliver(ctx context.Context, result []byte) (counted bool, err error) {
 	object := t.key + "." + rand.Text()
 	if err := t.queue.retry(ctx, func(ctx context.Context) (err error) {
-		counted, err = t.store(ctx, object, result)
+		counted, err = t.storeResult(ctx, object, result)
 		return err
 	}); err != nil {
 		return false, err
 	}
-	t.end(t.msg.Ack) // if this is lost, the next worker finds the mark
+	t.endTask(t.msg.Ack) // if this is lost, the next worker finds the mark
 	return counted, nil
 }
 
-// store stores the result as an object, marks that, and reports whether it counts. It can be repeated after an error.
-// An object that does not count is deleted.
-func (t *Task) store(ctx context.Context, object string, result []byte) (counted bool, err error) {
+// storeResult stores the result as an object, marks that, and reports whether it counts. It can be repeated after an
+// error. An object that does not count is deleted.
+func (t *Task) storeResult(ctx context.Context, object string, result []byte) (counted bool, err error) {
 	q := t.queue
 	mark, number, err := q.readMark(ctx, t.key)
 	if err != nil {
@@ -120,7 +120,7 @@ func (t *Task) store(ctx context.Context, object string, result []byte) (counted
 
 // Return gives the task back, so that another worker gets it at once.
 func (t *Task) Return() {
-	t.end(func() error {
+	t.endTask(func() error {
 		if t.isNoted {
 			return t.msg.Nak()
 		}
@@ -128,8 +128,8 @@ func (t *Task) Return() {
 	})
 }
 
-// end ends the signs of life and sends the last word on the task.
-func (t *Task) end(say func() error) {
+// endTask ends the signs of life and sends the last word on the task.
+func (t *Task) endTask(say func() error) {
 	t.stop()
 	t.beating.Wait()
 	if say() == nil {

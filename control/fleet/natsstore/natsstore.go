@@ -61,7 +61,7 @@ type Config struct {
 	Log  *slog.Logger
 	// inOrder tries the nodes in their order; in tests.
 	inOrder bool
-	// room is what each bucket may take; 0: see roomOf. In tests.
+	// room bounds each bucket, in bytes. Tests set it; 0 leaves the bounds of roomOf.
 	room int64
 }
 

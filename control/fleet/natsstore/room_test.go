@@ -23,7 +23,7 @@ import (
 )
 
 // TestStolenServerFillsBuckets checks that a server's credentials fill no bucket beyond its bound, that the operator is
-// told which ones are full, and that a revocation reaches a server all the same, also if the thief writes on.
+// told which ones are full, and that a revocation reaches a server while the thief goes on writing.
 func TestStolenServerFillsBuckets(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{1, 3} {
@@ -41,7 +41,7 @@ func TestStolenServerFillsBuckets(t *testing.T) {
 			thief := connect("eu1")
 			for b, text := range map[fleet.Bucket]string{fleet.UsageCounts: "%d.eu1", fleet.Codes: "%d",
 				fleet.Devices: "%d"} {
-				if size := fill(t, thief, b, text, junkSize); size < room/2 || size > room {
+				if size := fillBucket(t, thief, b, text, junkSize); size < room/2 || size > room {
 					t.Errorf("%s has taken %d bytes", b, size)
 				}
 			}
@@ -61,10 +61,10 @@ func TestStolenServerFillsBuckets(t *testing.T) {
 					t.Errorf("bucket %s is full: %v, and the status says %v", b, isFull, v.Problem)
 				}
 			}
-			if size := fill(t, thief, fleet.Devices, "again-%d", junkSize); size == 0 {
+			if size := fillBucket(t, thief, fleet.Devices, "again-%d", junkSize); size == 0 {
 				t.Error("the operator has made no room")
 			}
-			fill(t, thief, fleet.Devices, "rest-%d", 10) // not even a ruling has room then
+			fillBucket(t, thief, fleet.Devices, "rest-%d", 10) // not even a ruling has room then
 			stop := writeOn(t, thief)
 			behind, err := []string(nil), error(nil)
 			if _, behind, err = op.Revoke(t.Context(), device, time.Minute); err != nil {
@@ -75,7 +75,7 @@ func TestStolenServerFillsBuckets(t *testing.T) {
 				t.Errorf("the revocation did not reach %q", behind)
 			}
 			for i := range 2 * maxRaises {
-				fill(t, thief, fleet.Devices, fmt.Sprintf("%d-%%d", i), junkSize)
+				fillBucket(t, thief, fleet.Devices, fmt.Sprintf("%d-%%d", i), junkSize)
 				store.MakeRoom(t.Context())
 			}
 			if _, err := store.Put(t.Context(), fleet.Devices, "last", make([]byte, junkSize)); !fault.Is(err, fault.Limit) {
@@ -93,8 +93,8 @@ func TestStolenServerFillsBuckets(t *testing.T) {
 
 const junkSize = 32 << 10
 
-// fill writes records of each bytes into a bucket until one is refused. It returns the size of those before.
-func fill(t *testing.T, s *Store, b fleet.Bucket, key string, each int) (size int) {
+// fillBucket writes records of each bytes into a bucket until one is refused. It returns the size of those before.
+func fillBucket(t *testing.T, s *Store, b fleet.Bucket, key string, each int) (size int) {
 	t.Helper()
 	for i := 0; ; i++ {
 		_, err := s.Put(t.Context(), b, fmt.Sprintf(key, i), make([]byte, each))
@@ -244,8 +244,8 @@ func TestRoomOfOlderFleet(t *testing.T) {
 	})
 }
 
-// TestNoRoom checks that the operator is told that an engine has no room for a fleet, also if only one of three nodes
-// has none: records are not kept at one node then.
+// TestNoRoom checks that the operator is told when an engine has no room for a fleet. It is enough that one of three
+// nodes has none: then no record is kept at a single node.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	const storage = 10 << 30 // of a node

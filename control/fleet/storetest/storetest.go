@@ -110,24 +110,26 @@ func testRevisions(t *testing.T, a, b fleet.Store) {
 func testOneWinner(t *testing.T, a, b fleet.Store) {
 	for round := range 20 {
 		key := fmt.Sprintf("code-%d", round)
-		race(t, a, b, func(s fleet.Store, i int) error {
+		expectOneWinner(t, a, b, func(s fleet.Store, i int) error {
 			_, err := s.Create(t.Context(), fleet.Codes, key, fmt.Appendf(nil, "%d", i), time.Hour)
 			return err
 		})
 		r := must(a.Get(t.Context(), fleet.Codes, key))(t)
-		race(t, a, b, func(s fleet.Store, i int) error { // as two devices use one code
+		expectOneWinner(t, a, b, func(s fleet.Store, i int) error { // as two devices use one code
 			used := r
 			used.Value, used.Life = fmt.Appendf(nil, "used by %d", i), time.Hour
 			_, err := s.Update(t.Context(), fleet.Codes, used)
 			return err
 		})
 		r = must(a.Get(t.Context(), fleet.Codes, key))(t)
-		race(t, a, b, func(s fleet.Store, _ int) error { return s.Delete(t.Context(), fleet.Codes, key, r.Revision) })
+		expectOneWinner(t, a, b, func(s fleet.Store, _ int) error {
+			return s.Delete(t.Context(), fleet.Codes, key, r.Revision)
+		})
 	}
 }
 
-// race calls f ten times concurrently, and fails unless exactly one call succeeds.
-func race(t *testing.T, a, b fleet.Store, f func(s fleet.Store, i int) error) {
+// expectOneWinner calls f ten times concurrently, and fails unless exactly one call succeeds.
+func expectOneWinner(t *testing.T, a, b fleet.Store, f func(s fleet.Store, i int) error) {
 	t.Helper()
 	var g sync.WaitGroup
 	var won atomic.Int64
@@ -306,7 +308,7 @@ func testCells(t *testing.T, a, b fleet.Store) {
 			loads = append(loads, service+" "+cell+" "+string(load))
 		})
 	}()
-	await := func(want ...string) {
+	awaitChanges := func(want ...string) {
 		t.Helper()
 		waittest.UntilSuccess(t, func() error {
 			mu.Lock()
@@ -317,16 +319,16 @@ func testCells(t *testing.T, a, b fleet.Store) {
 			return nil
 		})
 	}
-	await("p1 north 10")
+	awaitChanges("p1 north 10")
 	for _, load := range []string{"11", "12"} {
 		if err := first.WriteLoad(ctx, "south", []byte(load)); err != nil {
 			t.Fatal(err)
 		}
 		if load == "11" {
-			await("p1 north 10", "p1 south 11")
+			awaitChanges("p1 north 10", "p1 south 11")
 		}
 	}
-	await("p1 north 10", "p1 south 11", "p1 south 12")
+	awaitChanges("p1 north 10", "p1 south 11", "p1 south 12")
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -24,7 +24,7 @@ type watcher struct {
 	stop    context.CancelFunc
 }
 
-func watch(t *testing.T, s fleet.Store, b fleet.Bucket) *watcher {
+func startWatch(t *testing.T, s fleet.Store, b fleet.Bucket) *watcher {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watcher{done: make(chan error, 1), stop: cancel}
@@ -61,8 +61,8 @@ func (w *watcher) summary() (list []string) {
 	return list
 }
 
-// await waits until the changes are these.
-func (w *watcher) await(t *testing.T, want ...string) {
+// awaitChanges waits until the changes are these.
+func (w *watcher) awaitChanges(t *testing.T, want ...string) {
 	t.Helper()
 	waittest.UntilSuccess(t, func() error {
 		if got := w.summary(); !slices.Equal(got, want) {
@@ -93,28 +93,28 @@ func (w *watcher) awaitLast(t *testing.T, want ...string) {
 // testWatch checks what a watch reports, and that it ends with its context.
 func testWatch(t *testing.T, a, b fleet.Store) {
 	ctx := t.Context()
-	empty := watch(t, b, fleet.Codes)
-	empty.await(t, "|")
+	empty := startWatch(t, b, fleet.Codes)
+	empty.awaitChanges(t, "|")
 	first := must(a.Put(ctx, fleet.Orders, "list", []byte("1")))(t)
 	gone := must(a.Create(ctx, fleet.Orders, "gone", []byte("1"), 0))(t)
 	if err := a.Delete(ctx, fleet.Orders, "gone", gone); err != nil {
 		t.Fatal(err)
 	}
-	w := watch(t, b, fleet.Orders)
+	w := startWatch(t, b, fleet.Orders)
 	waittest.Until(t, "all that was there is reported", func() bool { return slices.Contains(w.summary(), "|") })
 	w.mu.Lock()
 	w.changes = slices.DeleteFunc(w.changes, func(c fleet.Change) bool { return c.IsGone && c.Key == "gone" })
 	w.mu.Unlock() // an engine may report what ended before
-	w.await(t, "list=1", "|")
+	w.awaitChanges(t, "list=1", "|")
 	r := fleet.Record{Key: "list", Value: []byte("2"), Revision: first}
 	r.Revision = must(a.Update(ctx, fleet.Orders, r))(t)
-	w.await(t, "list=1", "|", "list=2")
+	w.awaitChanges(t, "list=1", "|", "list=2")
 	must(b.Put(ctx, fleet.Orders, "drain.eu1", []byte("yes")))(t)
-	w.await(t, "list=1", "|", "list=2", "drain.eu1=yes")
+	w.awaitChanges(t, "list=1", "|", "list=2", "drain.eu1=yes")
 	if err := a.Delete(ctx, fleet.Orders, "list", r.Revision); err != nil {
 		t.Fatal(err)
 	}
-	w.await(t, "list=1", "|", "list=2", "drain.eu1=yes", "-list")
+	w.awaitChanges(t, "list=1", "|", "list=2", "drain.eu1=yes", "-list")
 	w.mu.Lock()
 	for i, c := range w.changes[2:] {
 		if before := w.changes[i+1]; !before.IsCurrent && c.Revision <= before.Revision && !c.IsGone {
@@ -150,7 +150,7 @@ func testWatchMany(t *testing.T, a, b fleet.Store) {
 			}
 		})
 	}
-	w := watch(t, a, fleet.Devices)
+	w := startWatch(t, a, fleet.Devices)
 	g.Wait()
 	waittest.UntilSuccess(t, func() error {
 		last := map[string]string{}
@@ -175,9 +175,9 @@ func testWatchMany(t *testing.T, a, b fleet.Store) {
 // testLives checks that records end with their lives, and that watches report it.
 func testLives(t *testing.T, a, b fleet.Store) {
 	ctx := t.Context()
-	w, servers := watch(t, b, fleet.Codes), watch(t, b, fleet.Servers)
-	w.await(t, "|")
-	servers.await(t, "|")
+	w, servers := startWatch(t, b, fleet.Codes), startWatch(t, b, fleet.Servers)
+	w.awaitChanges(t, "|")
+	servers.awaitChanges(t, "|")
 	began := time.Now()
 	must(a.Create(ctx, fleet.Codes, "short", []byte("1"), time.Second))(t)
 	must(a.Create(ctx, fleet.Codes, "long", []byte("1"), time.Hour))(t)
