@@ -330,6 +330,27 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
+// TestInputContext checks that the end of the context that an input was opened with is no error,
+// even if that of Run has not ended yet.
+func TestInputContext(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "samples.sock")
+	server, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l, err := Open(ctx, Config{Inputs: []Input{{Source: "unix:" + socket, Format: SC16, Rate: 1_920_000}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := l.Run(t.Context(), func(*Subframe) {}); err != nil {
+		t.Error(err)
+	}
+}
+
 // atEnd ends a source and reports that everything before was read.
 type atEnd struct{ reached chan struct{} }
 

@@ -221,9 +221,10 @@ func (c *carrier) updateState() {
 	c.Level, c.Clipped = c.meter.meanPowerDB(), c.meter.clippedPart()
 }
 
-// finalError returns what was wrong with a carrier that has ended.
+// finalError returns what was wrong with a carrier that has ended, nil if a context ended it: ctx,
+// or that of its input.
 func (c *carrier) finalError(ctx context.Context) error {
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(c.readErr, context.Canceled) {
 		return nil
 	}
 	if c.readErr != nil {

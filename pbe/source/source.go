@@ -79,7 +79,8 @@ func (s Source) String() string {
 func (s Source) IsPath() bool { return s.network == "file" }
 
 // Open opens the source once. For a FIFO, reading waits for a writer. When ctx ends, so does
-// reading. isFile reports a regular file, which has its whole content at once and no arrival times.
+// reading, with ctx's error. isFile reports a regular file, which has its whole content at once and
+// no arrival times.
 func (s Source) Open(ctx context.Context) (r io.ReadCloser, isFile bool, err error) {
 	if s.network == "file" {
 		return s.openFileOrFIFO(ctx)
@@ -179,11 +180,22 @@ func (f *fifoReader) Read(b []byte) (int, error) {
 // ctxReader is closed when a context ends.
 type ctxReader struct {
 	io.ReadCloser
+	ctx  context.Context
 	stop func() bool
 }
 
 func closeWithContext(ctx context.Context, r io.ReadCloser) io.ReadCloser {
-	return &ctxReader{r, context.AfterFunc(ctx, func() { r.Close() })}
+	return &ctxReader{r, ctx, context.AfterFunc(ctx, func() { r.Close() })}
+}
+
+// Read returns the context's error, not one of a closed file, if the context has ended. Readers
+// cannot rely on a context of their own for this: it may end a moment later.
+func (e *ctxReader) Read(b []byte) (int, error) {
+	n, err := e.ReadCloser.Read(b)
+	if err != nil && e.ctx.Err() != nil {
+		err = e.ctx.Err()
+	}
+	return n, err
 }
 
 func (e *ctxReader) Close() error {
