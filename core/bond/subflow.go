@@ -85,7 +85,8 @@ func (p *subflow) schedulerView(n estimate.Estimate, now time.Time) sched.Subflo
 	h := p.est.LocalHop()
 	doubtful := h.Queue > 0 && now.Sub(p.lastHopProgress) > p.hopLimit(h, now)/2
 	return sched.Subflow{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, PastPAD: n.PastPAD,
-		Forecast: n.Forecast, HalfArrives: n.HalfArrives, FarQueueTime: n.FarQueueTime, SRTT: h.SRTT, MinRTT: 2 * n.OWD,
+		Forecast: n.Forecast, HalfArrives: n.HalfArrives, FarQueueTime: n.FarQueueTime,
+		FallenQueueTime: n.FallenQueueTime, SRTT: h.SRTT, MinRTT: 2 * n.OWD,
 		Th: n.Th, DoublingTime: n.DoublingTime, Ceiling: n.Ceiling,
 		Helped: p.est.Helped, TimeToAck: n.TimeToAck, IsAckLate: n.AckLate > 0, Acked: n.Acked, RTTVar: h.RTTVar,
 		MSS: max(h.MSS, minSegment), Given: p.streamBytesSent, InFlight: p.est.BytesInFlight(),

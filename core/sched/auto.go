@@ -8,7 +8,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// auto is PAMS that expects its estimates to be wrong. It differs from PAMS in five ways, by its
+// auto is PAMS that expects its estimates to be wrong. It differs from PAMS in six ways, by its
 // own rule for reinjection in recall.go, and by copies of messages (MessageCopier). All of its
 // rules are in docs/explanation/schedulers.md:
 //
@@ -19,6 +19,8 @@ import (
 //   - A helper proves itself by what it delivers: see isSubflowTrusted.
 //   - A subflow that may stall soon delivers later by the expected length of the stall. So the app
 //     does not wait for it if another one is nearly as fast, and it is used if none is.
+//   - A local hop that has just become slow gets little more. TCP's window of before would let seconds
+//     of bytes queue there, and many of them be lost.
 //   - A helper holds a bounded time of bytes, which grows with the transfer. PAMS fills its buffer
 //     seconds ahead of the pipe. When another subflow dies, or a request follows, the bytes that the
 //     app waits for queue behind all of these.
@@ -64,7 +66,7 @@ func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 		p := subflows[i]
 		p.Forecast += p.ExpectedStall
 		trusted := isSubflowTrusted(subflows, &p, remaining)
-		if full := p.FarQueueTime > budget; p.Idle && (full || !trusted) {
+		if full := p.FarQueueTime > budget || p.FallenQueueTime > maxQueueBudget; p.Idle && (full || !trusted) {
 			p.Idle = false
 			if full {
 				reason = BudgetSpent

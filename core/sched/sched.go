@@ -37,6 +37,9 @@ type Subflow struct {
 	// PAD and Tail do not include. Both are set for Recall only.
 	Tail, LateBy time.Duration
 	FarQueueTime time.Duration // how long a byte given to it now will wait at the helper
+	// FallenQueueTime is how long a byte given to it now will wait before a local hop that has lately
+	// become less than half as fast; 0 if it has not.
+	FallenQueueTime time.Duration
 	// ExpectedStall is by how much a stall that is forecast, as in a handoff of its link, delays a byte
 	// given to it now, on average: the probability of the stall times its usual length.
 	ExpectedStall time.Duration

@@ -52,6 +52,9 @@ type Estimate struct {
 	// FarQueueTime is how long a byte sent now will wait before the far hop if that goes on at its
 	// rate. Bytes in flight on hop 1 count: they join that queue first. 0 for a direct subflow.
 	FarQueueTime time.Duration
+	// FallenQueueTime is how long a byte sent now will wait before hop 1, if that has lately become
+	// less than half as fast; 0 if it has not.
+	FallenQueueTime time.Duration
 	// PastPAD is PAD computed from the wait last measured at the helper instead of its present
 	// backlog; see helperDelay.
 	PastPAD time.Duration
@@ -229,6 +232,9 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	}
 	n := p.estimateLocal(h)
 	n.Loss, n.Spread = p.losses.share, h.RTTVar
+	if p.localMeter.HasFallen(now) {
+		n.FallenQueueTime = n.QueueTime
+	}
 	s := &n.hops
 	s.hop1, s.owd1 = h, n.OWD
 	switch {

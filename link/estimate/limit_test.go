@@ -79,3 +79,46 @@ func TestFallToAlmostNothing(t *testing.T) {
 		t.Errorf("after it %v, lower bound %v", r, lowerBound)
 	}
 }
+
+// TestFall checks when a hop counts as fallen: a queue, and less than half of the former rate, without
+// a loss; for three seconds, or until it is faster again.
+func TestFall(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		then unit.Rate
+		rtt  time.Duration
+		lost uint64
+		want bool
+	}{
+		{"a tenth", unit.Mbps, 100 * ms, 0, true},
+		{"more than half", 6 * unit.Mbps, 100 * ms, 0, false},
+		{"without a queue", unit.Mbps, 20 * ms, 0, false},
+		{"after losses", unit.Mbps, 100 * ms, 1, false},
+	} {
+		w := &linkSim{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448}}
+		w.runFor(time.Second, 10*unit.Mbps, 15*unit.Mbps)
+		if w.m.HasFallen(w.now) {
+			t.Fatal("fallen at first")
+		}
+		w.h.SRTT = c.rtt
+		for range 30 {
+			w.h.Retransmitted += c.lost
+			w.runFor(10*ms, c.then, c.then)
+		}
+		if got := w.m.HasFallen(w.now); got != c.want {
+			t.Errorf("%s: fallen: %v", c.name, got)
+		}
+		p := Subflow{localMeter: w.m}
+		p.AddLocalSample(w.now, w.h)
+		if e := p.EstimateAt(w.now); e.FallenQueueTime > 0 != c.want || c.want && e.FallenQueueTime != e.QueueTime {
+			t.Errorf("%s: it waits %v, of %v", c.name, e.FallenQueueTime, e.QueueTime)
+		}
+		if w.m.HasFallen(w.now.Add(fallMemory)) {
+			t.Errorf("%s: fallen for ever", c.name)
+		}
+		w.runFor(300*ms, 9*unit.Mbps, 15*unit.Mbps)
+		if w.m.HasFallen(w.now) {
+			t.Errorf("%s: fallen, although it is fast again", c.name)
+		}
+	}
+}

@@ -19,6 +19,9 @@ type Meter struct {
 	points    []samplePoint
 	rate      unit.Rate // the estimate
 	limitSeen bool      // rate was measured at least once while the hop was the limit
+
+	fellAt   time.Time // when the hop was last found to carry less than half of what it did before
+	fellFrom unit.Rate // the rate before
 }
 
 // samplePoint is what a measurement keeps of a sample.
@@ -27,6 +30,7 @@ type samplePoint struct {
 	acked         uint64
 	queue, unsent unit.Bytes
 	paced         bool
+	retransmitted uint64
 }
 
 // Tuning.
@@ -45,6 +49,9 @@ const (
 	// acknowledgements wait behind data of the other direction. If fewer are in maxSpan, that many
 	// bound the rate.
 	minPackets = 2
+	// fallMemory is how long a fall counts. Later a long queue may be that of other traffic, which
+	// would take the share of a hop that kept its own part short.
+	fallMemory = 3 * time.Second
 	// pointInterval is the least time between samples that are kept.
 	pointInterval = 4 * time.Millisecond
 )
@@ -64,7 +71,7 @@ func (m *Meter) Add(now time.Time, h Hop) {
 		old++
 	}
 	m.points = m.points[:copy(m.points, m.points[old:])]
-	m.points = append(m.points, samplePoint{now, h.Acked, h.Queue, h.Unsent, h.PacingLimit > 0})
+	m.points = append(m.points, samplePoint{now, h.Acked, h.Queue, h.Unsent, h.PacingLimit > 0, h.Retransmitted})
 	first := m.points[0]
 	took := now.Sub(first.at)
 	if took < span {
@@ -81,6 +88,10 @@ func (m *Meter) Add(now time.Time, h Hop) {
 	}
 	switch {
 	case limit > 0 && m.isHopLimited(limit, h):
+		// A queue shows that the network is the limit. After a loss TCP itself sends less.
+		if limit < m.rate/2 && h.SRTT > h.MinRTT*3/2 && h.Retransmitted == first.retransmitted {
+			m.fellAt, m.fellFrom = now, m.rate
+		}
 		m.rate, m.limitSeen = limit, true
 	case r > m.rate:
 		m.rate = r
@@ -101,6 +112,11 @@ func (m *Meter) isHopLimited(r unit.Rate, h Hop) bool {
 		}
 	}
 	return r > 0
+}
+
+// HasFallen reports whether the hop has lately become less than half as fast as it was, and still is.
+func (m *Meter) HasFallen(now time.Time) bool {
+	return m.rate < m.fellFrom/2 && now.Sub(m.fellAt) < fallMemory
 }
 
 // Rate returns the estimate, 0 before the first. lowerBound reports that the hop was never seen at

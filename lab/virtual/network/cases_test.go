@@ -31,6 +31,21 @@ func TestLateDirectSubflow(t *testing.T) {
 	}
 }
 
+// TestFallenLocalHop has a download during which the link of the helper becomes ten times slower. What
+// TCP's window of before would let queue there takes seconds, and much of it is lost.
+func TestFallenLocalHop(t *testing.T) {
+	for _, at := range []time.Duration{time.Second, 2 * time.Second} {
+		n := triangle(5, 10, 5)
+		n.Changing = true
+		hs := &n.Paths[1].Hops[1].Down
+		hs.Rates = []RateStep{{0, 10 * unit.Mbps}, {startAt + at, unit.Mbps}}
+		r := RunBond(n, "auto", &Workload{Size: 4 * unit.MB, Streams: 1, Objects: 1}, Options{})
+		if r.Err != "" || r.Gap > 500*ms || r.Copied > 40*unit.KB {
+			t.Errorf("slower after %v: took %v, gap %v, %v copied; %s", at, r.Time, r.Gap, r.Copied, r.Err)
+		}
+	}
+}
+
 // TestJitterEndsSlowStart has a link whose jitter ends CUBIC's slow start long before it is full.
 // The hop notices that and changes to BBR.
 func TestJitterEndsSlowStart(t *testing.T) {
