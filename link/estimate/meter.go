@@ -30,7 +30,6 @@ type samplePoint struct {
 	acked         uint64
 	queue, unsent unit.Bytes
 	paced         bool
-	retransmitted uint64
 }
 
 // Tuning.
@@ -71,7 +70,7 @@ func (m *Meter) Add(now time.Time, h Hop) {
 		old++
 	}
 	m.points = m.points[:copy(m.points, m.points[old:])]
-	m.points = append(m.points, samplePoint{now, h.Acked, h.Queue, h.Unsent, h.PacingLimit > 0, h.Retransmitted})
+	m.points = append(m.points, samplePoint{now, h.Acked, h.Queue, h.Unsent, h.PacingLimit > 0})
 	first := m.points[0]
 	took := now.Sub(first.at)
 	if took < span {
@@ -88,8 +87,8 @@ func (m *Meter) Add(now time.Time, h Hop) {
 	}
 	switch {
 	case limit > 0 && m.isHopLimited(limit, h):
-		// A queue shows that the network is the limit. After a loss TCP itself sends less.
-		if limit < m.rate/2 && h.SRTT > h.MinRTT*3/2 && h.Retransmitted == first.retransmitted {
+		// A queue shows that the network is the limit, and not TCP, as after a loss.
+		if limit < m.rate/2 && h.SRTT > h.MinRTT*3/2 {
 			m.fellAt, m.fellFrom = now, m.rate
 		}
 		m.rate, m.limitSeen = limit, true
