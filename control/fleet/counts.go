@@ -93,8 +93,20 @@ func newUsageCounts(store Store, server string) *usageCounts {
 // monthOfDay returns the month of a day.
 func monthOfDay(day string) string { return day[:min(len(day), len("2006-01"))] }
 
-// addCounts adds new counts. The first call passes what the file had when the process began. Of these, the engine may
-// have removed some: they are not written again.
+// smallChange is below what a change does not matter if it is less than a hundredth of the count too.
+const smallChange = 16 * unit.KB
+
+// isSmallChange reports whether counts differ so little from what the engine has that they need not be written: idle
+// devices keep their connections alive, and each write costs the engine as much as one for a download. mu must be held.
+func (u *usageCounts) isSmallChange(d DeviceUsage) bool {
+	w := u.written[d.Device]
+	growth := d.All.plus(w.Base).minus(w.All).total()
+	return w.revision > 0 && w.Process == u.process && w.Month == monthOfDay(d.Day) && growth < smallChange &&
+		growth < w.All.total()/100
+}
+
+// addCounts adds new counts, without small changes: they are written with a later one. The first call passes what the
+// file had when the process began. Of these, the engine may have removed some: they are not written again.
 func (u *usageCounts) addCounts(list []DeviceUsage, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -103,6 +115,9 @@ func (u *usageCounts) addCounts(list []DeviceUsage, now time.Time) {
 		u.start = map[string]DeviceUsage{}
 	}
 	for _, d := range list {
+		if _, waits := u.pending[d.Device]; !waits && u.isSmallChange(d) {
+			continue
+		}
 		u.changed[d.Device] = now
 		if isFirst {
 			u.start[d.Device] = d
@@ -217,7 +232,7 @@ func (u *usageCounts) waitingCount() int {
 }
 
 // monthOf returns what all servers have carried for a device in this month, as far as this server knows: its
-// own part exactly, that of others when it last asked.
+// own part as it has written it, that of others when it last asked.
 func (u *usageCounts) monthOf(device identity.ID) unit.Bytes {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -100,11 +100,11 @@ func (b *breakable) Put(ctx context.Context, in fleet.Bucket, key string, v []by
 	return b.Store.Put(ctx, in, key, v)
 }
 
-func (b *breakable) AddEvent(ctx context.Context, e fleet.Event) error {
+func (b *breakable) AddEvents(ctx context.Context, events ...fleet.Event) error {
 	if err := b.err(); err != nil {
 		return err
 	}
-	return b.Store.AddEvent(ctx, e)
+	return b.Store.AddEvents(ctx, events...)
 }
 
 func (b *breakable) Watch(ctx context.Context, in fleet.Bucket, take func(fleet.Change)) error {

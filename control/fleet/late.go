@@ -123,12 +123,12 @@ func (l *lateStore) Watch(ctx context.Context, b Bucket, take func(Change)) erro
 	return s.Watch(ctx, b, take)
 }
 
-func (l *lateStore) AddEvent(ctx context.Context, e Event) error {
+func (l *lateStore) AddEvents(ctx context.Context, events ...Event) error {
 	s, err := l.engine(ctx)
 	if err != nil {
 		return err
 	}
-	return s.AddEvent(ctx, e)
+	return s.AddEvents(ctx, events...)
 }
 
 func (l *lateStore) Events(ctx context.Context, from time.Time, follow bool, take func(Event)) error {

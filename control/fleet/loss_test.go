@@ -129,6 +129,7 @@ type serverCounts struct {
 	device string
 	day    string
 	now    atomic.Pointer[fleet.DeviceUsage]
+	reads  atomic.Int64 // by servers
 }
 
 // daysAgo returns a day in the past.
@@ -145,12 +146,12 @@ func (c *serverCounts) start(name string) *member {
 }
 
 func (c *serverCounts) startWith(name string, edit func(*fleet.MemberConfig)) *member {
-	var calls atomic.Int64
+	before := c.reads.Load()
 	m := c.join(name, func(cfg *fleet.MemberConfig) {
 		edit(cfg)
 		var last *fleet.DeviceUsage
 		cfg.Usage = func() []fleet.DeviceUsage {
-			calls.Add(1)
+			c.reads.Add(1)
 			if now := c.now.Load(); now != last {
 				last = now
 				return []fleet.DeviceUsage{*now}
@@ -158,8 +159,13 @@ func (c *serverCounts) startWith(name string, edit func(*fleet.MemberConfig)) *m
 			return nil
 		}
 	})
-	waittest.Until(c, "the server has read its counts", func() bool { return calls.Load() > 1 })
+	c.awaitReads(before + 2)
 	return m
+}
+
+// awaitReads waits until servers have read the file so often. A read follows the report of the one before.
+func (c *serverCounts) awaitReads(n int64) {
+	waittest.Until(c, "the server has read its counts", func() bool { return c.reads.Load() >= n })
 }
 
 // expect waits until the fleet counts so much.
@@ -204,20 +210,38 @@ func TestUsage(t *testing.T) {
 	c.must(a.stop())
 	c.set(0, 0) // the file is lost
 	a = c.start("eu1")
-	c.set(5, 5)
-	c.expect(205, 1105)
+	c.set(50, 50)
+	c.expect(250, 1150)
 	c.must(a.stop())
-	c.set(5, 5)
+	c.set(50, 50)
 	a = c.start("eu1")
-	c.set(7, 7)
-	c.expect(207, 1107)
+	c.set(80, 80)
+	c.expect(280, 1180)
 	c.day = daysAgo(0) // of another month
-	c.set(1, 8)
-	c.expect(1, 1108)
+	c.set(1, 81)
+	c.expect(1, 1181)
 	c.must(a.stop())
 	c.set(10, 10)
 	c.start("eu2") // another server's own counts
-	c.expect(11, 1118)
+	c.expect(11, 1191)
+}
+
+// TestSmallChanges checks that what an idle device carries is written when it matters, and then all of it.
+func TestSmallChanges(t *testing.T) {
+	c := &serverCounts{world: newWorld(t), device: newKey(t).ID().String(), day: daysAgo(40)}
+	c.set(100*unit.KB, 100*unit.KB)
+	a := c.start("eu1")
+	c.expect(100*unit.KB, 100*unit.KB)
+	for _, n := range []unit.Bytes{102 * unit.KB, 100 * unit.MB, 100*unit.MB + 16*unit.KB} {
+		before := c.now.Load().All.Down
+		c.set(before+unit.KB-1, before+unit.KB-1) // less than a hundredth
+		c.awaitReads(c.reads.Load() + 2)
+		if err := c.check(before, before); err != nil || a.Status().Waiting > 0 {
+			t.Error(err, a.Status().Waiting)
+		}
+		c.set(n, n)
+		c.expect(n, n)
+	}
 }
 
 // TestFormerCounts checks that a server that starts writes no counts whose life on the engine is over, until it carries
@@ -256,7 +280,7 @@ func TestQuotaOverServers(t *testing.T) {
 		usage.Store(&[]fleet.DeviceUsage{{Device: d.ID().String(), Day: daysAgo(0), Month: fleet.Volume{Down: n},
 			All: fleet.Volume{Down: n}}})
 	}
-	carry(unit.MB - 1)
+	carry(unit.MB - 20*unit.KB)
 	waittest.UntilSuccess(t, func() error {
 		rows, err := fleet.ReadUsage(t.Context(), w.store)
 		if err == nil && len(rows) < 2 {

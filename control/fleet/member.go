@@ -31,6 +31,8 @@ const (
 	retryInterval = time.Second
 	// maxEvents bounds the events that wait for the engine.
 	maxEvents = 1000
+	// maxEventBatch is how many of them are on their way at once: a far engine confirms each a round trip later.
+	maxEventBatch = 100
 	// DefaultCacheLife is how long a server serves known devices without the engine. MinCacheLife is the least:
 	// what is known is some seconds old anyway.
 	DefaultCacheLife, MinCacheLife = time.Hour, 10 * time.Second
@@ -545,29 +547,31 @@ func (m *Member) runEvents(ctx context.Context) {
 			return
 		case <-m.wake:
 		}
-		for m.writeEvent(ctx) {
+		for m.writeEvents(ctx) {
 		}
 	}
 }
 
-// writeEvent writes the oldest event, waits after a failure, and reports whether there may be more.
-func (m *Member) writeEvent(ctx context.Context) bool {
+// writeEvents writes the oldest events, waits after a failure, and reports whether there may be more.
+func (m *Member) writeEvents(ctx context.Context) bool {
 	m.mu.Lock()
 	if len(m.events) == 0 {
 		m.mu.Unlock()
 		return false
 	}
-	e := m.events[0]
+	batch := slices.Clone(m.events[:min(len(m.events), maxEventBatch)])
 	m.mu.Unlock()
 	writing, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
-	if m.store.AddEvent(writing, e) != nil {
+	if m.store.AddEvents(writing, batch...) != nil {
 		return waitFor(ctx, retryInterval)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.events) > 0 && m.events[0] == e {
-		m.events = m.events[1:]
+	for _, e := range batch { // report may have dropped some meanwhile
+		if len(m.events) > 0 && m.events[0] == e {
+			m.events = m.events[1:]
+		}
 	}
 	return true
 }

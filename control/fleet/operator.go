@@ -429,7 +429,7 @@ func (o *Operator) Revoke(ctx context.Context, key identity.PublicKey, wait time
 	if err != nil {
 		return d, nil, err
 	}
-	_ = o.store.AddEvent(ctx, Event{At: o.now().UTC(), Kind: "revoked", Device: key.ID().String(), Name: d.Name})
+	_ = o.store.AddEvents(ctx, Event{At: o.now().UTC(), Kind: "revoked", Device: key.ID().String(), Name: d.Name})
 	behind, err = o.awaitApplied(ctx, revision, wait)
 	return d, behind, err
 }

@@ -117,7 +117,8 @@ type Event struct {
 // Store is an engine that the servers of a fleet share. Its implementations are filestore, for servers on
 // one machine, and natsstore. The suite storetest says what both do.
 //
-// A change is visible to all users of the engine when the call returns. All errors besides ErrNoRecord and
+// When a call that changes a record returns, each later change by anyone is compared with that record. Get and
+// ListUnder may miss it for some milliseconds, where another node answers them. All errors besides ErrNoRecord and
 // ErrConflict are faults. Safe for concurrent use.
 type Store interface {
 	// Get returns a record, or ErrNoRecord.
@@ -139,8 +140,9 @@ type Store interface {
 	// changed meanwhile. Of several changes of one record it may report the last one only. It ends with an error
 	// if it cannot tell what has changed. Begin anew then. ErrReplaced says that the engine has lost its records.
 	Watch(ctx context.Context, b Bucket, take func(Change)) error
-	// AddEvent adds an event.
-	AddEvent(ctx context.Context, e Event) error
+	// AddEvents adds events in their order. After an error some may have been added: to add all again is right, and
+	// keeps each once if that is soon.
+	AddEvents(ctx context.Context, events ...Event) error
 	// Events calls take with the events from a time on, oldest first, and with follow also with new ones until
 	// ctx ends, which is no error.
 	Events(ctx context.Context, from time.Time, follow bool, take func(Event)) error

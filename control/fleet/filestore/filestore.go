@@ -455,8 +455,8 @@ func (s *Store) removeEnded(b fleet.Bucket, key string) {
 	}
 }
 
-// AddEvent implements fleet.Store.
-func (s *Store) AddEvent(_ context.Context, e fleet.Event) error {
+// AddEvents implements fleet.Store.
+func (s *Store) AddEvents(_ context.Context, events ...fleet.Event) error {
 	unlock, err := userfile.LockDir(s.dir)
 	if err != nil {
 		return err
@@ -471,22 +471,27 @@ func (s *Store) AddEvent(_ context.Context, e fleet.Event) error {
 	var last fleet.Event
 	for i := len(lines) - 1; i >= 0 && json.Unmarshal(lines[i], &last) != nil; i-- { // an interrupted write
 	}
-	e.Number = last.Number + 1
-	line, err := json.Marshal(e)
-	if err != nil {
-		return err
+	var added [][]byte
+	for i, e := range events {
+		e.Number = last.Number + uint64(i) + 1
+		line, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		added = append(added, line)
 	}
 	if len(data) > maxEventsFile {
-		return replaceFile(path, append(bytes.Join(append(lines[len(lines)/2:], line), []byte("\n")), '\n'))
+		return replaceFile(path, append(bytes.Join(append(lines[len(lines)/2:], added...), []byte("\n")), '\n'))
 	}
 	f, err := userfile.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|userfile.NoFollow, 0o600)
 	if err != nil {
 		return fault.New(fault.Permission, err, "run mpbond as the user who made it")
 	}
+	all := append(bytes.Join(added, []byte("\n")), '\n')
 	if len(data) > 0 && data[len(data)-1] != '\n' {
-		line = append([]byte{'\n'}, line...)
+		all = append([]byte{'\n'}, all...)
 	}
-	_, err = f.Write(append(line, '\n'))
+	_, err = f.Write(all)
 	return fault.New(fault.Limit, errors.Join(err, f.Close()), "free disk space")
 }
 

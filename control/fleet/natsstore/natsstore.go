@@ -87,6 +87,9 @@ type denial struct {
 	err error
 }
 
+// publishTimeout is how long an event waits for its confirmation, after which nobody waits for it any more.
+const publishTimeout = 10 * time.Second
+
 // Open connects to the engine, and makes the buckets that are missing, with three replicas where there are
 // three nodes. Errors are faults: Unreachable if no node answers, Permission if it refuses the credentials, Unsupported
 // if it has no JetStream or is too old.
@@ -117,7 +120,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, explainConnectError(err, s.urls)
 	}
 	s.conn = conn
-	if s.js, err = jetstream.New(conn); err == nil {
+	if s.js, err = jetstream.New(conn, jetstream.WithPublishAsyncTimeout(publishTimeout)); err == nil {
 		err = s.makeBuckets(ctx)
 	}
 	if err != nil {
@@ -498,14 +501,30 @@ func (s *Store) Delete(ctx context.Context, b fleet.Bucket, key string, revision
 	return s.explainWrite(err)
 }
 
-// AddEvent implements fleet.Store. An event that is added twice is kept once.
-func (s *Store) AddEvent(ctx context.Context, e fleet.Event) error {
-	body, err := json.Marshal(e)
-	if err != nil {
-		return err
+// AddEvents implements fleet.Store. All are on their way before the first is confirmed.
+func (s *Store) AddEvents(ctx context.Context, events ...fleet.Event) error {
+	var confirmations []jetstream.PubAckFuture
+	for _, e := range events {
+		body, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		c, err := s.js.PublishAsync(eventSubject, body, jetstream.WithMsgID(fmt.Sprintf("%x", sha256.Sum256(body))))
+		if err != nil {
+			return s.explainWrite(err)
+		}
+		confirmations = append(confirmations, c)
 	}
-	_, err = s.js.Publish(ctx, eventSubject, body, jetstream.WithMsgID(fmt.Sprintf("%x", sha256.Sum256(body))))
-	return s.explainWrite(err)
+	for _, c := range confirmations {
+		select {
+		case <-c.Ok():
+		case err := <-c.Err():
+			return s.explainWrite(err)
+		case <-ctx.Done():
+			return s.explainWrite(ctx.Err())
+		}
+	}
+	return nil
 }
 
 // Events implements fleet.Store.

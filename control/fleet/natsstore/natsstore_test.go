@@ -230,7 +230,7 @@ func TestPermissions(t *testing.T) {
 	if c := <-seen; c.Key != "mpb1x" {
 		t.Errorf("the watch reported %+v", c)
 	}
-	if err := server.AddEvent(ctx, fleet.Event{Kind: "paired"}); err != nil {
+	if err := server.AddEvents(ctx, fleet.Event{Kind: "paired"}); err != nil {
 		t.Error(err)
 	}
 	expectDeaf(t, server, op)

@@ -46,7 +46,7 @@ func TestStolenServerFillsBuckets(t *testing.T) {
 				}
 			}
 			for range 100 {
-				if err := thief.AddEvent(t.Context(), fleet.Event{Kind: "junk", Text: strings.Repeat("x", 1000)}); err != nil {
+				if err := thief.AddEvents(t.Context(), fleet.Event{Kind: "junk", Text: strings.Repeat("x", 1000)}); err != nil {
 					t.Fatalf("events leave no room for others: %v", err)
 				}
 			}

@@ -380,9 +380,12 @@ func testEvents(t *testing.T, a, b fleet.Store) {
 	if got := read(time.Time{}); len(got) != 0 {
 		t.Errorf("no event was added, and there are %q", got)
 	}
-	add := func(s fleet.Store, name string) {
-		if err := s.AddEvent(ctx, fleet.Event{At: time.Now().UTC(), Kind: "paired", Name: name,
-			Text: "a \"b\"\nc"}); err != nil {
+	add := func(s fleet.Store, names ...string) {
+		var events []fleet.Event
+		for _, name := range names {
+			events = append(events, fleet.Event{At: time.Now().UTC(), Kind: "paired", Name: name, Text: "a \"b\"\nc"})
+		}
+		if err := s.AddEvents(ctx, events...); err != nil {
 			t.Error(err)
 		}
 	}
@@ -408,8 +411,14 @@ func testEvents(t *testing.T, a, b fleet.Store) {
 	}
 	expect("1")
 	expect("2")
-	add(a, "3")
-	expect("3")
+	many := []string{"3"}
+	for i := range 100 {
+		many = append(many, fmt.Sprint("3.", i))
+	}
+	add(a, many...)
+	for _, name := range many {
+		expect(name)
+	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("the end of the context is an error: %v", err)
