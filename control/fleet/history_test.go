@@ -374,7 +374,7 @@ func (h *history) runFaults(ctx context.Context) {
 }
 
 // heal waits until all servers know everything that the engine had when it began, and until the fleet counts what they
-// carried. A node that was cut off a moment ago may still show what it knew before.
+// carried, within a hundredth. A node that was cut off a moment ago may still show what it knew before.
 func (h *history) heal() {
 	began := time.Now()
 	waittest.UntilSuccess(h, func() error {
@@ -398,7 +398,8 @@ func (h *history) heal() {
 		for _, r := range rows {
 			counted += r.All.Down
 		}
-		if carried := h.carried(); counted != carried {
+		// Small changes are written with later ones.
+		if carried := h.carried(); counted > carried || counted < carried-carried/100 {
 			return fmt.Errorf("the fleet counts %d bytes, and the servers carried %d", counted, carried)
 		}
 		h.list = list
