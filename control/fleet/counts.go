@@ -93,7 +93,7 @@ func newUsageCounts(store Store, server string) *usageCounts {
 // monthOfDay returns the month of a day.
 func monthOfDay(day string) string { return day[:min(len(day), len("2006-01"))] }
 
-// smallChange is below what a change does not matter if it is less than a hundredth of the count too.
+// smallChange bounds a small change of a count, besides a hundredth of the count.
 const smallChange = 16 * unit.KB
 
 // isSmallChange reports whether counts differ so little from what the engine has that they need not be written: idle

@@ -117,9 +117,9 @@ type Event struct {
 // Store is an engine that the servers of a fleet share. Its implementations are filestore, for servers on
 // one machine, and natsstore. The suite storetest says what both do.
 //
-// When a call that changes a record returns, each later change by anyone is compared with that record. Get and
-// ListUnder may miss it for some milliseconds, where another node answers them. All errors besides ErrNoRecord and
-// ErrConflict are faults. Safe for concurrent use.
+// When Create, Update, Put or Delete has returned, the next change of that record sees what it did. But Get and
+// ListUnder may return the former record for some milliseconds: another node of the engine may answer them. All errors
+// besides ErrNoRecord and ErrConflict are faults. Safe for concurrent use.
 type Store interface {
 	// Get returns a record, or ErrNoRecord.
 	Get(ctx context.Context, b Bucket, key string) (Record, error)
@@ -137,11 +137,12 @@ type Store interface {
 	Delete(ctx context.Context, b Bucket, key string, revision uint64) error
 	// Watch calls take with all records, then with IsCurrent, then with each change, in order, until ctx
 	// ends, which is no error. It outlives losses of the engine: afterwards it goes on with what has
-	// changed meanwhile. Of several changes of one record it may report the last one only. It ends with an error
-	// if it cannot tell what has changed. Begin anew then. ErrReplaced says that the engine has lost its records.
+	// changed meanwhile. Of several changes of one record it may report the last one only. If it cannot tell what has
+	// changed, it returns an error, and the caller must call Watch again. ErrReplaced says that the engine has lost its
+	// records.
 	Watch(ctx context.Context, b Bucket, take func(Change)) error
-	// AddEvents adds events in their order. After an error some may have been added: to add all again is right, and
-	// keeps each once if that is soon.
+	// AddEvents adds events in their order. After an error some may have been added, and the caller may add all again.
+	// An engine of several nodes keeps each once if that is soon.
 	AddEvents(ctx context.Context, events ...Event) error
 	// Events calls take with the events from a time on, oldest first, and with follow also with new ones until
 	// ctx ends, which is no error.

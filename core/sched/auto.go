@@ -19,8 +19,8 @@ import (
 //   - A helper proves itself by what it delivers: see isSubflowTrusted.
 //   - A subflow that may stall soon delivers later by the expected length of the stall. So the app
 //     does not wait for it if another one is nearly as fast, and it is used if none is.
-//   - A local hop that has just become slow gets little more. TCP's window of before would let seconds
-//     of bytes queue there, and many of them be lost.
+//   - A local hop that has just become slow gets little more. TCP's window is still that of the faster
+//     hop: seconds of bytes would queue there, and many of them be lost.
 //   - A helper holds a bounded time of bytes, which grows with the transfer. PAMS fills its buffer
 //     seconds ahead of the pipe. When another subflow dies, or a request follows, the bytes that the
 //     app waits for queue behind all of these.

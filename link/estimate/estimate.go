@@ -232,7 +232,7 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	}
 	n := p.estimateLocal(h)
 	n.Loss, n.Spread = p.losses.share, h.RTTVar
-	if p.localMeter.HasFallen(now) {
+	if p.localMeter.hasFallen(now) {
 		n.FallenQueueTime = n.QueueTime
 	}
 	s := &n.hops

@@ -95,12 +95,12 @@ func TestFall(t *testing.T) {
 	} {
 		w := &linkSim{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448}}
 		w.runFor(time.Second, 10*unit.Mbps, 15*unit.Mbps)
-		if w.m.HasFallen(w.now) {
+		if w.m.hasFallen(w.now) {
 			t.Fatal("fallen at first")
 		}
 		w.h.SRTT = c.rtt
 		w.runFor(300*ms, c.then, c.then)
-		if got := w.m.HasFallen(w.now); got != c.want {
+		if got := w.m.hasFallen(w.now); got != c.want {
 			t.Errorf("%s: fallen: %v", c.name, got)
 		}
 		p := Subflow{localMeter: w.m}
@@ -108,11 +108,11 @@ func TestFall(t *testing.T) {
 		if e := p.EstimateAt(w.now); e.FallenQueueTime > 0 != c.want || c.want && e.FallenQueueTime != e.QueueTime {
 			t.Errorf("%s: it waits %v, of %v", c.name, e.FallenQueueTime, e.QueueTime)
 		}
-		if w.m.HasFallen(w.now.Add(fallMemory)) {
+		if w.m.hasFallen(w.now.Add(fallMemory)) {
 			t.Errorf("%s: fallen for ever", c.name)
 		}
 		w.runFor(300*ms, 9*unit.Mbps, 15*unit.Mbps)
-		if w.m.HasFallen(w.now) {
+		if w.m.hasFallen(w.now) {
 			t.Errorf("%s: fallen, although it is fast again", c.name)
 		}
 	}

@@ -113,8 +113,8 @@ func (m *Meter) isHopLimited(r unit.Rate, h Hop) bool {
 	return r > 0
 }
 
-// HasFallen reports whether the hop has lately become less than half as fast as it was, and still is.
-func (m *Meter) HasFallen(now time.Time) bool {
+// hasFallen reports whether the hop has lately become less than half as fast as it was, and still is.
+func (m *Meter) hasFallen(now time.Time) bool {
 	return m.rate < m.fellFrom/2 && now.Sub(m.fellAt) < fallMemory
 }
 

@@ -471,27 +471,27 @@ func (s *Store) AddEvents(_ context.Context, events ...fleet.Event) error {
 	var last fleet.Event
 	for i := len(lines) - 1; i >= 0 && json.Unmarshal(lines[i], &last) != nil; i-- { // an interrupted write
 	}
-	var added [][]byte
+	var added []byte
 	for i, e := range events {
 		e.Number = last.Number + uint64(i) + 1
 		line, err := json.Marshal(e)
 		if err != nil {
 			return err
 		}
-		added = append(added, line)
+		added = append(append(added, line...), '\n')
 	}
 	if len(data) > maxEventsFile {
-		return replaceFile(path, append(bytes.Join(append(lines[len(lines)/2:], added...), []byte("\n")), '\n'))
+		kept := append(bytes.Join(lines[len(lines)/2:], []byte("\n")), '\n')
+		return replaceFile(path, append(kept, added...))
 	}
 	f, err := userfile.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|userfile.NoFollow, 0o600)
 	if err != nil {
 		return fault.New(fault.Permission, err, "run mpbond as the user who made it")
 	}
-	all := append(bytes.Join(added, []byte("\n")), '\n')
 	if len(data) > 0 && data[len(data)-1] != '\n' {
-		all = append([]byte{'\n'}, all...)
+		added = append([]byte{'\n'}, added...)
 	}
-	_, err = f.Write(all)
+	_, err = f.Write(added)
 	return fault.New(fault.Limit, errors.Join(err, f.Close()), "free disk space")
 }
 

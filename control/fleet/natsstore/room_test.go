@@ -23,7 +23,7 @@ import (
 )
 
 // TestStolenServerFillsBuckets checks that a server's credentials fill no bucket beyond its bound, that the operator is
-// told which ones are full, and that a revocation reaches a server while the thief goes on writing.
+// told which ones are full. A revocation reaches a server although the thief goes on writing.
 func TestStolenServerFillsBuckets(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{1, 3} {
@@ -244,8 +244,8 @@ func TestRoomOfOlderFleet(t *testing.T) {
 	})
 }
 
-// TestNoRoom checks that the operator is told when an engine has no room for a fleet. It is enough that one of three
-// nodes has none: then no record is kept at a single node.
+// TestNoRoom checks that the operator is told when an engine has no room for a fleet: all of its nodes, or one of
+// three. Buckets are not made with one replica instead.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	const storage = 10 << 30 // of a node

@@ -31,8 +31,8 @@ func TestLateDirectSubflow(t *testing.T) {
 	}
 }
 
-// TestFallenLocalHop has a download during which the link of the helper becomes ten times slower. What
-// TCP's window of before would let queue there takes seconds, and much of it is lost.
+// TestFallenLocalHop has a download during which the link of the helper becomes ten times slower. TCP's
+// window there is still that of the faster link. If it were used, packets would be lost, and the app would wait.
 func TestFallenLocalHop(t *testing.T) {
 	for _, at := range []time.Duration{time.Second, 2 * time.Second} {
 		n := triangle(5, 10, 5)
