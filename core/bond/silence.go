@@ -22,9 +22,8 @@ const (
 
 	// A receiver has nothing in flight on dead subflows. In a download the sender sees that nothing
 	// arrives, but only the receiver, the primary, can open a new subflow. So the primary probes:
-	// with a PING once nothing has arrived on any subflow for at least minQuietTime. Regular pauses
-	// of a stream need no probe and may extend the time to maxQuietTime.
-	minQuietTime, maxQuietTime = time.Second, 4 * time.Second
+	// with a PING once nothing has arrived on any subflow for quietTime.
+	quietTime = time.Second
 	// A subflow may be probed for recentActivity after its last byte. Its radio is awake that long
 	// anyway (LTE's tail is about 10 s).
 	recentActivity = 5 * time.Second
@@ -41,9 +40,6 @@ type silenceDetector struct {
 
 	lastAck  time.Time // arrival of the newest ACK
 	lastData time.Time // arrival of the newest new stream byte or datagram
-	// last pause over minSilence between new bytes, without stalls; 0 after one over recentActivity
-	lastPause   time.Duration
-	lastStalled time.Time // when a subflow was last found stalled
 }
 
 // stall says which bytes of a subflow make no progress.
@@ -145,7 +141,6 @@ func (d *silenceDetector) updateSubflow(p *subflow, now time.Time) (c silenceCha
 			p.stallBegan = p.lastHopProgress
 		}
 	}
-	d.lastStalled = now
 	if !d.subflows.hasOtherLive(p) {
 		return c
 	}
@@ -216,14 +211,9 @@ func (d *silenceDetector) scheduleStallCheck(now time.Time) {
 
 // recordNewBytes records that p delivered new bytes.
 func (d *silenceDetector) recordNewBytes(p *subflow, now time.Time) {
-	if pause := now.Sub(d.lastData); pause >= recentActivity {
-		d.lastPause = 0 // activity begins again
-	} else if pause > minSilence && !d.lastStalled.After(d.lastData) {
-		d.lastPause = pause // otherwise it was a stall, which predicts nothing
-	}
 	p.lastData, d.lastData = now, now
 	if d.opensStreams {
-		d.timer.requestWakeAt(now.Add(minQuietTime))
+		d.timer.requestWakeAt(now.Add(quietTime))
 	}
 }
 
@@ -236,7 +226,8 @@ func (d *silenceDetector) recordNewBytes(p *subflow, now time.Time) {
 // the probed one within about two seconds. Then the other one is probed too, since it delivered
 // none of them. If copies of all these bytes had arrived before, nothing is sent again; then it is
 // probed after the next bytes, if they come soon. A subflow that was alive after its last byte is
-// not probed in a pause up to a quarter longer than the last one, as between segments of a video.
+// not probed: what was in flight has arrived, and what the far end sends later is a new message, as after
+// a longer pause.
 func (d *silenceDetector) markQuietProbes(now time.Time) {
 	if !d.opensStreams {
 		return
@@ -257,9 +248,8 @@ func (d *silenceDetector) markQuietProbes(now time.Time) {
 		switch {
 		case newestStall.After(p.lastProbeTime) && !p.lastData.After(newestStall):
 			at = p.lastData.Add(minSilence) // until then it may be delivering bytes
-		case p.lastData.After(p.lastProbeTime) && now.Sub(p.lastData) < recentActivity &&
-			(p == candidate || !d.deliveredLast(p)):
-			at = d.lastData.Add(d.probeQuietTime(p))
+		case p.lastData.After(p.lastProbeTime) && now.Sub(p.lastData) < recentActivity && d.needsProbe(p, candidate):
+			at = d.lastData.Add(quietTime)
 		default:
 			continue
 		}
@@ -271,12 +261,10 @@ func (d *silenceDetector) markQuietProbes(now time.Time) {
 	}
 }
 
-// probeQuietTime returns how long nothing must have arrived before p is probed.
-func (d *silenceDetector) probeQuietTime(p *subflow) time.Duration {
-	if d.deliveredLast(p) && p.isConfirmedAlive() {
-		return max(minQuietTime, min(d.lastPause*5/4, maxQuietTime))
-	}
-	return minQuietTime
+// needsProbe reports whether p may have died with bytes in flight. Of the subflows that delivered bytes until
+// the end that is asked of the candidate alone.
+func (d *silenceDetector) needsProbe(p, candidate *subflow) bool {
+	return !d.deliveredLast(p) || p == candidate && !p.isConfirmedAlive()
 }
 
 // deliveredLast reports whether p delivered bytes within minSilence before the newest: the far end
