@@ -40,6 +40,7 @@ type historyMemory struct {
 	forgotten  int // how often all was forgotten: streams that began before are not learnt
 	forecasts  policy.Forecasts
 	hasChanged bool
+	open       openAnswers // it has a lock of its own
 }
 
 // savedHistory is the content of the file.
@@ -280,6 +281,7 @@ type streamHistory struct {
 	messages  policy.Messages
 	down, up  expectation
 	answer    answerForecast
+	progress  answerProgress
 }
 
 // observedStream is the part of endpoint.ObservedStream that a streamHistory needs.
@@ -298,8 +300,10 @@ type expectation struct {
 
 // newStreamHistory returns the history of a stream that begins.
 func newStreamHistory(m *historyMemory, places *placeRates, dest string, s observedStream) *streamHistory {
-	return &streamHistory{memory: m, places: places, dest: dest, stream: s, forgotten: m.countForgotten(),
+	h := &streamHistory{memory: m, places: places, dest: dest, stream: s, forgotten: m.countForgotten(),
 		names: m.hashNames("", dest)}
+	m.open.addStream(&h.progress)
+	return h
 }
 
 // RecordMovedBytes implements endpoint.Observer.
@@ -320,14 +324,19 @@ func (h *streamHistory) RecordMovedBytes(now time.Time, up bool, n unit.Bytes) {
 	}
 	switch {
 	case up && n >= policy.LeastMessage: // an answer may follow
+		h.progress.recordRequest(now)
 		h.expectAnswer(now)
-	case !up && size >= leastForecast && h.answer.at.IsZero():
-		h.answer = h.forecastAnswer(now, size)
+	case !up:
+		h.progress.recordBytes(now, size)
+		if size >= leastForecast && h.answer.at.IsZero() {
+			h.answer = h.forecastAnswer(now, size)
+		}
 	}
 }
 
 // RecordEnd implements endpoint.Observer. Messages that were cut are not learnt.
 func (h *streamHistory) RecordEnd(now time.Time, complete bool) {
+	h.memory.open.removeStream(&h.progress)
 	for _, x := range h.messages.EndOpen() {
 		if complete {
 			h.recordMessage(now, x)
@@ -419,39 +428,4 @@ func (h *streamHistory) passOn(now time.Time, up bool, next bond.Expectation) {
 	if next.At = e.moved; h.stream.ExpectMessage(now, up, next) {
 		e.passedOn = next
 	}
-}
-
-// leastForecast is the size of an answer at which its rest is forecast. The forecast is checked if
-// the rest has at least as many bytes.
-const leastForecast = 16 * unit.KB
-
-// answerForecast is the forecast of the rest of an answer.
-type answerForecast struct {
-	at       time.Time // zero: none was made
-	arrived  unit.Bytes
-	devices  []endpoint.NamedCandidate
-	subflows []policy.Subflow
-}
-
-// forecastAnswer records the subflows when the first bytes of an answer have arrived.
-func (h *streamHistory) forecastAnswer(now time.Time, arrived unit.Bytes) answerForecast {
-	list := h.stream.Candidates(false)
-	return answerForecast{now, arrived, list, h.places.subflowsForDirection(list, false)}
-}
-
-// compareWith compares the forecast with the answer. Subflows that it could use at its beginning or
-// at its end count.
-func (a answerForecast) compareWith(x policy.Message, atEnd []endpoint.NamedCandidate) policy.Forecast {
-	rest := x.Size - a.arrived
-	f := policy.Forecast{At: x.End, Bytes: rest, Took: x.End.Sub(a.at)}
-	for i := range a.subflows {
-		a.subflows[i].Allowed = a.devices[i].Allowed || slices.ContainsFunc(atEnd, func(c endpoint.NamedCandidate) bool {
-			return c.ID == a.devices[i].ID && c.Allowed
-		})
-		if a.subflows[i].Allowed {
-			f.Subflows++
-		}
-	}
-	f.Expected = policy.TransferTime(a.subflows, rest)
-	return f
 }
