@@ -14,9 +14,8 @@ import (
 )
 
 // addressInterval is how often this device's addresses are read, and relays are checked, unless this
-// program is idle. TCP does
-// not notice that it has lost its address: it retransmits as to an absent peer, and a waiting pipe
-// notices nothing for 50 s.
+// program is idle. TCP does not notice that it has lost its address: it retransmits as to an absent
+// peer, and a waiting pipe notices nothing for 50 s.
 const addressInterval = time.Second
 
 // linkRecheckCount is how many times the link in use is checked after a change of addresses, since
