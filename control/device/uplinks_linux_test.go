@@ -38,6 +38,7 @@ func TestWatchNetwork(t *testing.T) {
 		what string
 		make func() error
 	}{
+		{"a link alone", func() error { return netlink.LinkSetMTU(lo, 1400) }}, // first: nothing else has changed
 		{"a link up", func() error { return netlink.LinkSetUp(lo) }},
 		{"an address", func() error { return netlink.AddrAdd(lo, address) }},
 		{"an IPv6 address", func() error { return netlink.AddrAdd(lo, address6) }},
