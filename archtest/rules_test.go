@@ -59,8 +59,8 @@ var importRules = []importRule{
 
 	// base
 	{from: []string{"base/backoff", "base/event", "base/unit", "base/fault", "base/span", "base/text",
-		"base/loglimit", "base/dialpolicy", "base/userfile"}, only: []string{}, reason: "all others use them, so " +
-		"they know none"},
+		"base/loglimit", "base/dialpolicy", "base/pace", "base/userfile"}, only: []string{},
+		reason: "all others use them, so they know none"},
 	{from: []string{"base/config"}, only: []string{"base/fault", "base/userfile"},
 		reason: "it fills structs of others without knowing them"},
 	{from: []string{"base/identity"}, only: []string{"base/fault", "base/text", "base/config", "base/userfile"},
@@ -79,7 +79,7 @@ var importRules = []importRule{
 		reason: "tcp is a transport and knows nothing of what it carries"},
 	{from: []string{"link/pairing"}, only: []string{"base/fault", "base/loglimit", "base/text", "base/identity",
 		"link/tcp", "link/wire"}, reason: "two devices meet before either has a role to play"},
-	{from: []string{"link/discovery", "link/splice", "link/udpsock"}, only: []string{},
+	{from: []string{"link/discovery", "link/splice", "link/udpsock"}, only: []string{"base/pace"},
 		reason: "they know the network and none of its users"},
 
 	// core

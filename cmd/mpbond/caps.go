@@ -88,7 +88,7 @@ const allLinksName = "all links"
 // warnUnenforcedCaps warns of caps that cannot be enforced, once for each new policy, until ctx
 // ends.
 func (r *role) warnUnenforcedCaps(ctx context.Context) {
-	t := time.NewTicker(time.Second)
+	t := r.clock.NewTicker(time.Second)
 	defer t.Stop()
 	for warned := (*policy.Rules)(nil); ; {
 		if now := r.capRules(); now != warned {

@@ -69,6 +69,7 @@ the two, and mpbond pair --dual CODE on the other.`,
 				name, _ = os.Hostname()
 			}
 			cfg.Primary.Name = name
+			cfg.Primary.Clock, cfg.Helper.Clock = r.clock, r.clock
 			cfg.Primary.Usage, cfg.Helper.Usage = r.usage, r.usage
 			cfg.Primary.Allowed, cfg.Helper.Allowed = r.remainingAllowance, r.remainingAllowance
 			rec, err := r.openRecorder(name)

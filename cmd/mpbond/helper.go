@@ -92,7 +92,8 @@ connections while the allowance lasts (docs/howto/onload-helper.md).`,
 			if err != nil {
 				return err
 			}
-			cfg.Usage, cfg.Allowed, cfg.DialUDP = r.usage, r.remainingAllowance, listeners.dialFeedbackUDP
+			cfg.Clock, cfg.Usage, cfg.Allowed = r.clock, r.usage, r.remainingAllowance
+			cfg.DialUDP = listeners.dialFeedbackUDP
 			cfg.Limits = func() policy.Limits { return r.policy.Rules().Device(name).Limits }
 			h, err := helper.New(cfg.Config, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {

@@ -110,7 +110,9 @@ func (i *inviter) createInvitation() (api.Invitation, error) {
 	})
 	if port := int(firstTCPPort(strings.Join(i.code.Addrs, ","))); i.listen != nil && port != 0 &&
 		!allLoopback(i.code.Addrs) {
-		i.wg.Go(func() { discovery.Announce(found, discovery.Codes, "", port, slog.Default()) })
+		i.wg.Go(func() {
+			discovery.Announce(found, discovery.Announcement{Service: discovery.Codes, Port: port}, nil, slog.Default())
+		})
 	}
 	return i.toAPIInvitation(inv), nil
 }

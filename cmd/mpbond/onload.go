@@ -25,6 +25,7 @@ import (
 	"mpbond/api"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/pace"
 	"mpbond/base/text"
 	"mpbond/base/unit"
 	mydevice "mpbond/control/device"
@@ -334,7 +335,7 @@ func (o *onloadService) serveOnload(ctx context.Context) error {
 // runAllowanceLoop updates the allowance, and announces this device while it is not used up, until
 // ctx ends.
 func (o *onloadService) runAllowanceLoop(ctx context.Context) {
-	t := time.NewTicker(allowanceInterval)
+	t := o.r.clock.NewTicker(allowanceInterval)
 	defer t.Stop()
 	for ctx.Err() == nil {
 		if o.checkOnloadOpen() == nil {
@@ -345,13 +346,16 @@ func (o *onloadService) runAllowanceLoop(ctx context.Context) {
 }
 
 // announceWhileOpen announces this device until ctx ends or the allowance is used up.
-func (o *onloadService) announceWhileOpen(ctx context.Context, t *time.Ticker) {
+func (o *onloadService) announceWhileOpen(ctx context.Context, t *pace.Ticker) {
 	ctx, hide := context.WithCancel(ctx)
 	var announcing sync.WaitGroup
 	defer announcing.Wait()
 	defer hide()
 	if at, ok := o.listener.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
-		announcing.Go(func() { discovery.Announce(ctx, discovery.Onload, "", at.Port, slog.Default()) })
+		announcing.Go(func() {
+			discovery.Announce(ctx, discovery.Announcement{Service: discovery.Onload, Port: at.Port}, o.r.clock,
+				slog.Default())
+		})
 	}
 	for ctx.Err() == nil && o.checkOnloadOpen() == nil {
 		o.awaitChange(ctx, t)
@@ -359,15 +363,15 @@ func (o *onloadService) announceWhileOpen(ctx context.Context, t *time.Ticker) {
 }
 
 // awaitChange waits for the next tick, or a change of the permit, and updates the allowance.
-func (o *onloadService) awaitChange(ctx context.Context, t *time.Ticker) {
+func (o *onloadService) awaitChange(ctx context.Context, t *pace.Ticker) {
 	var permitChanged <-chan struct{}
 	if o.permit != nil {
 		permitChanged = o.permit.Changed()
 	}
 	select {
 	case <-ctx.Done():
-	case now := <-t.C:
-		o.updateAllowance(now)
+	case <-t.C:
+		o.updateAllowance(time.Now())
 	case <-permitChanged: // TrustChanged closes connections that are no longer permitted
 		o.updateAllowance(time.Now())
 		o.relay.TrustChanged()

@@ -18,6 +18,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/serve"
 	"mpbond/base/identity"
+	"mpbond/base/pace"
 	"mpbond/control/fleet"
 	"mpbond/core/trace"
 	"mpbond/internal/cli"
@@ -80,7 +81,7 @@ on.`,
 				return err
 			}
 			r.api = cfg.API
-			cfg.Usage, cfg.Allowed = r.usage, r.remainingAllowance
+			cfg.Clock, cfg.Usage, cfg.Allowed = r.clock, r.usage, r.remainingAllowance
 			rec, err := r.openRecorder(cfg.Name)
 			if err != nil {
 				return err
@@ -228,10 +229,11 @@ func openAppListeners(cfg primary.Config) (a appListeners, err error) {
 // primaryRole is a primary, the edge towards its apps and the listeners to its mobile cells.
 type primaryRole struct {
 	*primary.Primary
-	edge *intercept.Edge
-	apps appListeners
-	tun  *tun.TUN // nil without --tun
-	id   string   // of this device
+	edge  *intercept.Edge
+	apps  appListeners
+	tun   *tun.TUN // nil without --tun
+	id    string   // of this device
+	clock *pace.Clock
 	cellListeners
 }
 
@@ -243,7 +245,7 @@ func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.K
 	if e.Primary, err = primary.New(cfg, key, trust, slog.Default(), rec); err != nil {
 		return e, err
 	}
-	e.id = key.ID().String()
+	e.id, e.clock = key.ID().String(), cfg.Clock
 	path, err := locationsPath()
 	if err == nil {
 		err = e.LoadLocations(path)
@@ -318,7 +320,8 @@ func (r primaryRole) Run(ctx context.Context) error {
 	g.Go(func() error { r.runCellListeners(ctx); return nil })
 	if a, ok := r.PipeAddr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		g.Go(func() error {
-			discovery.Announce(ctx, discovery.Pipes, r.id, a.Port, slog.Default())
+			discovery.Announce(ctx, discovery.Announcement{Service: discovery.Pipes, ID: r.id, Port: a.Port}, r.clock,
+				slog.Default())
 			return nil
 		})
 	}

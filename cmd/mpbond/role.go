@@ -22,6 +22,7 @@ import (
 	"mpbond/api/serve"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/pace"
 	"mpbond/base/unit"
 	mydevice "mpbond/control/device"
 	"mpbond/control/facts"
@@ -42,6 +43,7 @@ type role struct {
 	api    string // address of the API over TCP, "" for none
 
 	trust    *identity.Trust      // set by loadRoleFiles
+	clock    *pace.Clock          // of its periodic work; set by loadRoleFiles
 	usage    *mydevice.Usage      // of its connections; set by loadRoleFiles
 	caps     *mydevice.Caps       // nil: no caps
 	capRules func() *policy.Rules // the rules that contain the caps
@@ -81,17 +83,22 @@ func (r *role) loadRoleFiles(cmd *cobra.Command, cfg any,
 	}
 	key, trust, err := cli.LoadIdentity()
 	if err == nil {
-		r.usage = openRoleUsage(r.name)
+		r.clock, r.usage = pace.New(), openRoleUsage(r.name)
+		r.usage.SetClock(r.clock)
 	}
 	r.trust, r.removed = trust, make(chan struct{}, 1)
 	return key, trust, err
 }
 
 // openRecorder returns a recorder that passes changes to the API and writes the trace file, if any.
+// A change also wakes the role's clock: other work may follow from it.
 func (r *role) openRecorder(name string) (*trace.Recorder, error) {
 	name = cmp.Or(name, r.name)
 	rec, err := trace.Open(r.trace, name, slog.Default())
-	r.rec = rec.NotifyChanges(name, func(e trace.Event) { r.feed.Add(toAPIEvent(e)) })
+	r.rec = rec.NotifyChanges(name, func(e trace.Event) {
+		r.feed.Add(toAPIEvent(e))
+		r.clock.Wake()
+	})
 	return r.rec, fault.New(fault.Config, err, "choose another file with --trace")
 }
 
@@ -176,8 +183,9 @@ func (r *role) serveRoleAndAPI(ctx context.Context, d runningRole, handlers serv
 		if p, ok := d.(cellConsumer); ok {
 			wantsCells = p.WantsCells
 		}
-		g.Go(func() error { r.facts.Run(ctx, wantsCells); return nil })
+		g.Go(func() error { r.facts.Run(ctx, r.clock, wantsCells); return nil })
 	}
+	g.Go(func() error { r.watchNetwork(ctx); return nil })
 	g.Go(func() error { return d.Run(ctx) })
 	g.Go(func() error { r.usage.Run(ctx); return nil })
 	if r.caps != nil {
@@ -192,6 +200,21 @@ func (r *role) serveRoleAndAPI(ctx context.Context, d runningRole, handlers serv
 		g.Go(func() error { return r.watchPolicy(ctx) })
 	}
 	return g.Wait()
+}
+
+// watchNetwork lets the role's clock idle as long as the system reports changes of the network, and passes
+// these on, until ctx ends.
+func (r *role) watchNetwork(ctx context.Context) {
+	changed, err := mydevice.WatchNetwork(ctx)
+	if err != nil {
+		slog.Debug("changes of interfaces are not reported: looking for them each second", "err", err)
+		return
+	}
+	r.clock.AllowIdle(true)
+	defer r.clock.AllowIdle(false)
+	for range changed {
+		r.clock.TickNow()
+	}
 }
 
 // openAPIListener opens the API's TCP port, if configured, and returns it with the token for it.

@@ -82,7 +82,7 @@ fleet's operator invites devices, and this server prints no codes of its own.`,
 					return fault.New(fault.Usage, err, "write a rate like 50Mbit/s")
 				}
 			}
-			cfg.Usage, cfg.ListenUDP = r.usage, udpListenFunc(cfg.Congestion, key)
+			cfg.Clock, cfg.Usage, cfg.ListenUDP = r.clock, r.usage, udpListenFunc(cfg.Congestion, key)
 			rec, err := r.openRecorder("")
 			if err != nil {
 				return err

@@ -156,7 +156,7 @@ func (c *Caps) evaluateCap(of CapTarget, caps policy.Caps) (policy.Allowance, me
 
 // Run enforces the caps until ctx ends.
 func (c *Caps) Run(ctx context.Context) {
-	t := time.NewTimer(0)
+	t := c.usage.clock.NewTicker(c.enforceAll())
 	defer t.Stop()
 	for {
 		select {

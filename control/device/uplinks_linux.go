@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -61,38 +62,29 @@ func isDefaultRoute(n *net.IPNet) bool {
 	return ones == 0 && n.IP.IsUnspecified()
 }
 
-// WatchUplinks returns a channel that gets a value when the result of Uplinks may have changed,
-// until ctx ends. Several changes may yield one value.
-func WatchUplinks(ctx context.Context) (<-chan struct{}, error) {
-	done := make(chan struct{})
-	routes, links := make(chan netlink.RouteUpdate, 64), make(chan netlink.LinkUpdate, 64)
-	if err := netlink.RouteSubscribe(routes, done); err != nil {
-		return nil, fmt.Errorf("watch routes: %w", err)
-	}
-	if err := netlink.LinkSubscribe(links, done); err != nil {
-		close(done)
-		return nil, fmt.Errorf("watch interfaces: %w", err)
+// WatchNetwork returns a channel that gets a value when interfaces, addresses or routes of this
+// device may have changed. Several changes may yield one value. The channel is closed when ctx ends
+// or changes are no longer reported.
+func WatchNetwork(ctx context.Context) (<-chan struct{}, error) {
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("watch interfaces and routes: %w", err)
 	}
 	changed := make(chan struct{}, 1)
+	stop := context.AfterFunc(ctx, s.Close)
 	go func() {
-		<-ctx.Done()
-		close(done)
-	}()
-	go func() { // closed channels end the subscriptions
-		for routes != nil || links != nil {
-			select {
-			case _, ok := <-routes:
-				if !ok {
-					routes = nil
-				}
-			case _, ok := <-links:
-				if !ok {
-					links = nil
-				}
+		defer close(changed)
+		defer stop()
+		for {
+			// Messages are lost when too many come at once: that is a change, too.
+			if _, _, err := s.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
+				s.Close()
+				return
 			}
 			select {
 			case changed <- struct{}{}:
-			default:
+			default: // a value is already waiting
 			}
 		}
 	}()

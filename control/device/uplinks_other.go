@@ -17,5 +17,5 @@ func Uplinks() ([]string, error) { return nil, errNoUplinks }
 // Location always fails.
 func Location() (string, error) { return "", errNoUplinks }
 
-// WatchUplinks always fails.
-func WatchUplinks(context.Context) (<-chan struct{}, error) { return nil, errNoUplinks }
+// WatchNetwork always fails.
+func WatchNetwork(context.Context) (<-chan struct{}, error) { return nil, errNoUplinks }

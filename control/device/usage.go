@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/base/pace"
 	"mpbond/base/store"
 	"mpbond/base/unit"
 	"mpbond/control/policy"
@@ -50,6 +51,7 @@ type Usage struct {
 	now         func() time.Time // replaced in tests
 	interfaceOf func(net.Addr) string
 	interfaces  func() ([]net.Interface, error)
+	clock       *pace.Clock
 	countsBytes bool          // this system counts bytes of connections
 	connOpened  chan struct{} // gets a value when a connection opens; for Caps
 
@@ -281,8 +283,23 @@ type ledger struct {
 // Opened implements tcp.Ledger.
 func (l ledger) Opened(c *tcp.Conn) { l.u.addCountedConn(c, l.p, c.Interface(), c.LocalAddr()) }
 
+// Carrying implements tcp.Ledger.
+func (l ledger) Carrying() { l.u.clock.Wake() }
+
 // Closing implements tcp.Ledger.
 func (l ledger) Closing(c *tcp.Conn) { l.u.removeCountedConn(c) }
+
+// SetClock sets a clock that is woken whenever connections open or carry bytes. Run, and Caps, work at
+// its pace. Without one they never idle. It must be called before anything else uses u.
+func (u *Usage) SetClock(c *pace.Clock) { u.clock = c }
+
+// NoteCarrying does what tcp.Ledger.Carrying does, for connections that CountConn counts. A nil Usage
+// does nothing.
+func (u *Usage) NoteCarrying() {
+	if u != nil {
+		u.clock.Wake()
+	}
+}
 
 // CountConn counts a connection without a tcp.Ledger until the returned function is called. An
 // empty link means the one with its local address. A nil Usage counts nothing.
@@ -297,6 +314,7 @@ func (u *Usage) CountConn(c CountedConn, p policy.Purpose, link string, local ne
 // addCountedConn starts to count a connection over link or, if that is empty, over the link with
 // its local address.
 func (u *Usage) addCountedConn(c CountedConn, p policy.Purpose, link string, local net.Addr) {
+	u.clock.Wake()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if link == "" {
@@ -432,7 +450,7 @@ func (u *Usage) Problem() error {
 
 // Run counts at intervals until ctx ends.
 func (u *Usage) Run(ctx context.Context) {
-	t := time.NewTimer(idleCountInterval)
+	t := u.clock.NewTicker(idleCountInterval)
 	defer t.Stop()
 	for {
 		select {

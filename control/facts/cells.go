@@ -12,6 +12,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
+	"mpbond/base/pace"
 	"mpbond/link/estimate"
 )
 
@@ -32,9 +33,10 @@ type cellReader interface {
 
 var _ cellReader = (*Bus)(nil)
 
-// watchCells reports what a reader reads every cellInterval while isWanted returns true, until ctx ends.
-func (k *Keeper) watchCells(ctx context.Context, r cellReader, isWanted func() bool) {
-	tick := time.NewTicker(cellInterval)
+// watchCells reports what a reader reads every cellInterval, at the pace of clock, while isWanted returns true,
+// until ctx ends.
+func (k *Keeper) watchCells(ctx context.Context, r cellReader, clock *pace.Clock, isWanted func() bool) {
+	tick := clock.NewTicker(cellInterval)
 	defer tick.Stop()
 	var lastRead time.Time // zero: nothing is to be undone
 	for {

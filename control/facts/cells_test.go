@@ -281,7 +281,7 @@ func TestWatchCells(t *testing.T) {
 		var wanted atomic.Bool
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { k.Run(ctx, wanted.Load); close(ended) }()
+		go func() { k.Run(ctx, nil, wanted.Load); close(ended) }()
 		pass := func(seconds int) {
 			time.Sleep(time.Duration(seconds)*time.Second + 10*time.Millisecond)
 			synctest.Wait()

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/base/pace"
 	"mpbond/base/unit"
 	"mpbond/link/estimate"
 	"mpbond/link/wire"
@@ -200,9 +201,9 @@ func (k *Keeper) mergeFacts() {
 	}
 }
 
-// Run reads the sources until ctx ends, then closes them. Modems are asked for their cells while
-// wantsCells, if not nil, returns true.
-func (k *Keeper) Run(ctx context.Context, wantsCells func() bool) {
+// Run reads the sources, at the pace of clock, until ctx ends, then closes them. Modems are asked for
+// their cells while wantsCells, if not nil, returns true.
+func (k *Keeper) Run(ctx context.Context, clock *pace.Clock, wantsCells func() bool) {
 	var ends sync.WaitGroup
 	changed := make(chan struct{}, 1)
 	for _, s := range k.sources {
@@ -211,7 +212,7 @@ func (k *Keeper) Run(ctx context.Context, wantsCells func() bool) {
 			if r, ok := s.(cellReader); ok && wantsCells != nil {
 				var cells sync.WaitGroup
 				defer cells.Wait()
-				cells.Go(func() { k.watchCells(ctx, r, wantsCells) })
+				cells.Go(func() { k.watchCells(ctx, r, clock, wantsCells) })
 			}
 			for {
 				select {
@@ -224,7 +225,7 @@ func (k *Keeper) Run(ctx context.Context, wantsCells func() bool) {
 		})
 	}
 	defer ends.Wait()
-	tick := time.NewTicker(ReadInterval)
+	tick := clock.NewTicker(ReadInterval)
 	defer tick.Stop()
 	for {
 		k.readSources()

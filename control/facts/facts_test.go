@@ -164,7 +164,7 @@ func TestKeeper(t *testing.T) {
 			seen = append(seen, f)
 		})
 		done := make(chan struct{})
-		go func() { k.Run(ctx, nil); close(done) }()
+		go func() { k.Run(ctx, nil, nil); close(done) }()
 		want := func(f Facts) {
 			t.Helper()
 			synctest.Wait()

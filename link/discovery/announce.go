@@ -13,18 +13,27 @@ import (
 	"time"
 
 	"github.com/hashicorp/mdns"
+
+	"mpbond/base/pace"
 )
 
 // interfaceInterval is how often the list of interfaces is checked.
 const interfaceInterval = 5 * time.Second
 
-// Announce announces a service of this device at a port, on each local interface and with its
-// current addresses, until ctx ends. All devices on the network can read id; "" announces none.
-func Announce(ctx context.Context, s Service, id string, port int, log *slog.Logger) {
-	a := announcer{service: s, port: port, txt: txtRecords(id), log: log,
+// Announcement is what a device announces.
+type Announcement struct {
+	Service Service
+	ID      string // of this device, which all devices on the network can read; "" announces none
+	Port    int
+}
+
+// Announce announces a service of this device, on each local interface and with its current
+// addresses, until ctx ends. It looks for other interfaces at the pace of clock.
+func Announce(ctx context.Context, s Announcement, clock *pace.Clock, log *slog.Logger) {
+	a := announcer{service: s.Service, port: s.Port, txt: txtRecords(s.ID), log: log,
 		instance: strings.ToLower(rand.Text()[:12]), responders: map[string]responder{}}
 	defer a.updateResponders(nil)
-	t := time.NewTicker(interfaceInterval)
+	t := clock.NewTicker(interfaceInterval)
 	defer t.Stop()
 	for {
 		a.updateResponders(localLinks())

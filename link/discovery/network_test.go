@@ -48,7 +48,7 @@ func TestAnnounceAndFind(t *testing.T) {
 	var announcing sync.WaitGroup
 	defer announcing.Wait()
 	defer cancel()
-	announcing.Go(func() { Announce(ctx, Pipes, "K7QF", 7602, slog.New(slog.DiscardHandler)) })
+	announcing.Go(func() { Announce(ctx, Announcement{Pipes, "K7QF", 7602}, nil, slog.New(slog.DiscardHandler)) })
 	find := func(s Service) []Found {
 		t.Helper()
 		list, err := Find(t.Context(), s, 200*time.Millisecond)

@@ -111,10 +111,13 @@ func TestCarriedShaped(t *testing.T) {
 // countingLedger is a Ledger that records its calls.
 type countingLedger struct {
 	opened, closing int
+	carrying        int
 	carried         unit.Bytes
 }
 
 func (b *countingLedger) Opened(*Conn) { b.opened++ }
+
+func (b *countingLedger) Carrying() { b.carrying++ }
 
 func (b *countingLedger) Closing(c *Conn) {
 	b.closing++
@@ -155,8 +158,14 @@ func TestLedger(t *testing.T) {
 			if b.opened != 1 || b.closing != 0 {
 				t.Errorf("%s: %+v", name, b)
 			}
-			if _, err := c.Write(make([]byte, 1000)); err != nil {
+			if _, err := c.Write(make([]byte, 1000)); err != nil || b.carrying != 1 {
+				t.Fatalf("%v, %+v", err, b)
+			}
+			if _, err := a.Write([]byte("1")); err != nil {
 				t.Fatal(err)
+			}
+			if _, err := c.Read(make([]byte, 1)); err != nil || b.carrying != 2 {
+				t.Fatalf("%v, %+v", err, b)
 			}
 			_ = end(c)
 			_ = c.Close()

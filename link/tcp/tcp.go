@@ -139,6 +139,9 @@ type Ledger interface {
 	// Closing is called once before the connection closes. From then on only data that the kernel
 	// still holds is sent. Carried can be called here for the last time.
 	Closing(*Conn)
+	// Carrying is called when the connection has received bytes or is about to send some: often, so
+	// it must be quick.
+	Carrying()
 }
 
 // Conn is a TCP connection. Reads go through a large buffer, so that a reader of small pieces
@@ -310,6 +313,9 @@ func (c *Conn) WaitWritable() error {
 // see an orderly end.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
+	if n > 0 && c.ledger != nil {
+		c.ledger.Carrying()
+	}
 	if err == io.EOF && c.resetSeen.Load() {
 		err = syscall.ECONNRESET
 	}
@@ -372,6 +378,9 @@ func (c *Conn) writeCorkedData() error {
 
 // writeToSocket writes p. mu must be held.
 func (c *Conn) writeToSocket(p []byte) (int, error) {
+	if c.ledger != nil {
+		c.ledger.Carrying()
+	}
 	n, err := c.tcpConn.Write(p)
 	c.written.Add(uint64(n))
 	c.observeCongestion()

@@ -415,7 +415,8 @@ type movingConn struct {
 
 // newMovingConn wraps and counts a connection.
 func (d *Dialer) newMovingConn(c Conn, w route, opt tcp.Options) *movingConn {
-	return &movingConn{countedConn{c, d.Usage.CountConn(c, d.Purpose, opt.Interface, c.LocalAddr())}, d, opt, w}
+	end := d.Usage.CountConn(c, d.Purpose, opt.Interface, c.LocalAddr())
+	return &movingConn{countedConn{c, d.Usage, end}, d, opt, w}
 }
 
 // Move implements UDPConn. It returns ErrElsewhere if the connection would move to another link,
@@ -463,12 +464,28 @@ func RadioKeepAlive(c net.Conn) time.Duration {
 // Count counts the traffic of an accepted UDP connection until it closes, for the interface with
 // its local address.
 func Count(c Conn, u *device.Usage, p policy.Purpose) Conn {
-	return &countedConn{c, u.CountConn(c, p, "", c.LocalAddr())}
+	return &countedConn{c, u, u.CountConn(c, p, "", c.LocalAddr())}
 }
 
 type countedConn struct {
 	Conn
+	usage        *device.Usage
 	stopCounting func()
+}
+
+// Read implements net.Conn.
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.usage.NoteCarrying()
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *countedConn) Write(p []byte) (int, error) {
+	c.usage.NoteCarrying()
+	return c.Conn.Write(p)
 }
 
 // Close implements net.Conn.

@@ -13,9 +13,9 @@ import (
 	"mpbond/control/device"
 )
 
-// addressInterval is how often this device's addresses are read, and relays are checked. TCP does
-// not notice that it has lost its address: it retransmits as to an absent peer, and a waiting pipe
-// notices nothing for 50 s.
+// addressInterval is how often this device's addresses are read, and relays are checked, unless this
+// program is idle. TCP does not notice that it has lost its address: it retransmits as to an absent
+// peer, and a waiting pipe notices nothing for 50 s.
 const addressInterval = time.Second
 
 // linkRecheckCount is how many times the link in use is checked after a change of addresses, since
@@ -37,6 +37,7 @@ type addressWatch struct {
 	wall          func() time.Time                    // wallClock; fakes in tests
 
 	last         time.Time           // time of the last check, by the wall clock
+	lastDue      time.Time           // when that check was due, by the monotonic clock
 	known        map[netip.Addr]bool // all addresses that this device ever had
 	before       map[netip.Addr]bool // at the last check; nil before the first
 	linkRechecks int                 // checks of the link in use that remain
@@ -54,16 +55,17 @@ func newAddressWatch() *addressWatch {
 	return &addressWatch{listAddresses: device.LocalAddresses, wall: wallClock, known: map[netip.Addr]bool{}}
 }
 
-// startAddressWatch starts the watch. The first check is due addressInterval later.
-func (w *addressWatch) startAddressWatch() { w.last = w.wall() }
+// startAddressWatch starts the watch at a time by the monotonic clock.
+func (w *addressWatch) startAddressWatch(now time.Time) { w.last, w.lastDue = w.wall(), now }
 
-// detectChanges returns what changed since the last check.
-func (w *addressWatch) detectChanges() (c addressChange) {
+// detectChanges returns what changed since the last check. due is when this one was due, by the
+// monotonic clock.
+func (w *addressWatch) detectChanges(due time.Time) (c addressChange) {
 	wall := w.wall() // read once: a sleep between two readings would be lost
-	if slept := wall.Sub(w.last) - addressInterval; slept > minSleep {
+	if slept := wall.Sub(w.last) - due.Sub(w.lastDue); slept > minSleep {
 		c.slept = slept
 	}
-	w.last = wall
+	w.last, w.lastDue = wall, due
 	present, err := w.listAddresses()
 	if err != nil {
 		return c // connections stay without a list
@@ -91,20 +93,24 @@ func (w *addressWatch) detectChanges() (c addressChange) {
 // sleeps.
 func wallClock() time.Time { return time.Now().Round(0) }
 
-// runWatchLoop checks addresses, suspension and HS-paths every addressInterval until ctx ends.
+// runWatchLoop checks addresses, suspension and HS-paths every addressInterval, at the pace of the
+// clock, until ctx ends.
 func (h *Helper) runWatchLoop(ctx context.Context) {
-	tick := time.NewTicker(addressInterval)
+	tick := h.cfg.Clock.NewTicker(addressInterval)
 	defer tick.Stop()
-	for h.addressWatch.startAddressWatch(); ; {
+	for h.addressWatch.startAddressWatch(time.Now()); ; {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
+		case due := <-tick.C:
+			now := time.Now()
 			h.applySuspension(h.facts.reevaluate(now))
 			for _, s := range h.relays.relayedSubflows() {
-				s.sampleHSPath(now)
+				if s.sampleHSPath(now) {
+					h.cfg.Clock.Wake()
+				}
 			}
-			h.applyAddressChange(h.addressWatch.detectChanges())
+			h.applyAddressChange(h.addressWatch.detectChanges(due))
 		}
 	}
 }

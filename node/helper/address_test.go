@@ -4,6 +4,7 @@ package helper
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"maps"
@@ -236,10 +237,12 @@ func TestAddressWatch(t *testing.T) {
 		return a.get()
 	}
 	end := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 5} }
-	w.startAddressWatch()
+	due := time.Now()
+	w.startAddressWatch(due)
 	const one, two, foreign = "192.0.2.1", "192.0.2.2", "192.0.2.3"
 	for i, c := range []struct {
-		after    time.Duration
+		after    time.Duration // by the wall clock
+		dueAfter time.Duration // by the monotonic one; 0: addressInterval
 		list     []string
 		err      error
 		slept    time.Duration
@@ -258,10 +261,11 @@ func TestAddressWatch(t *testing.T) {
 		{after: time.Second, list: []string{two}, mayDiff: true, lost: []string{one}},
 		{after: time.Second, list: []string{two}, lost: []string{one}}, // routes have changed
 		{after: time.Second, list: []string{one}, others: true, mayDiff: true, lost: []string{two}},
+		{after: time.Minute, dueAfter: time.Minute, list: []string{one}, mayDiff: true, lost: []string{two}}, // idle
 	} {
-		clock, broken = clock.Add(c.after), c.err
+		clock, broken, due = clock.Add(c.after), c.err, due.Add(cmp.Or(c.dueAfter, addressInterval))
 		a.set(c.list...)
-		got := w.detectChanges()
+		got := w.detectChanges(due)
 		if got.slept != c.slept || got.addresses != c.others || got.linkMayDiffer != c.mayDiff ||
 			(got.isLost == nil) != c.unlooked {
 			t.Errorf("%d: %+v", i, got)

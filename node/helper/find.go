@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mpbond/base/identity"
+	"mpbond/base/pace"
 	"mpbond/link/discovery"
 )
 
@@ -34,6 +35,7 @@ const (
 // concurrent use.
 type finder struct {
 	search func(context.Context) ([]discovery.Found, error) // nil: no search
+	clock  *pace.Clock
 	log    *slog.Logger
 
 	mu    sync.Mutex
@@ -51,8 +53,8 @@ func (p roamingPrimary) isMissingPipe() bool {
 	return !slices.Contains(slices.Collect(maps.Values(p.connected)), true)
 }
 
-func newFinder(log *slog.Logger) *finder {
-	return &finder{log: log, found: map[identity.PublicKey]map[string]time.Time{}}
+func newFinder(clock *pace.Clock, log *slog.Logger) *finder {
+	return &finder{clock: clock, log: log, found: map[identity.PublicKey]map[string]time.Time{}}
 }
 
 // runSearchLoop searches while a primary has no pipe, until ctx ends. It calls changed when there
@@ -62,7 +64,7 @@ func (f *finder) runSearchLoop(ctx context.Context, primaries func() []roamingPr
 		return
 	}
 	wait := minSearchInterval
-	t := time.NewTimer(wait) // known addresses are tried first
+	t := f.clock.NewTicker(wait) // known addresses are tried first
 	defer t.Stop()
 	again := false // others may have answered a little later than the first
 	for {
@@ -83,7 +85,9 @@ func (f *finder) runSearchLoop(ctx context.Context, primaries func() []roamingPr
 			if again = f.recordFound(time.Now(), primaries(), list); again {
 				changed()
 			}
-			wait = min(wait*3/2, maxSearchInterval)
+			if wait = min(wait*3/2, maxSearchInterval); wait < pace.IdleInterval {
+				f.clock.Wake() // the first searches are not delayed
+			}
 		}
 		t.Reset(wait)
 	}

@@ -128,7 +128,7 @@ func TestFalseAnswersAreBounded(t *testing.T) {
 // are forgotten otherwise; those of other devices are ignored.
 func TestFoundAddresses(t *testing.T) {
 	key, now := keys().primary.Public(), time.Unix(1e9, 0)
-	f := newFinder(slog.New(slog.DiscardHandler))
+	f := newFinder(nil, slog.New(slog.DiscardHandler))
 	found := func(hosts ...byte) (list []discovery.Found) {
 		for _, h := range hosts {
 			list = append(

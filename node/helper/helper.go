@@ -14,6 +14,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/pace"
 	"mpbond/base/unit"
 	"mpbond/control/device"
 	"mpbond/control/facts"
@@ -80,6 +81,8 @@ type Config struct {
 	// Mark is the firewall mark of all sockets, 0 for none: with a TUN device in the same process
 	// they must bypass it.
 	Mark int `toml:"-"`
+	// Clock paces periodic work; nil: it never idles. Usage must wake it.
+	Clock *pace.Clock `toml:"-"`
 	// Usage counts the bytes of pipes and HS-paths; nil: no counting.
 	Usage *device.Usage `toml:"-"`
 	// DialUDP connects over UDP; nil: unsupported.
@@ -149,7 +152,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 			cfg.Primaries,
 			ids.Trust,
 		},
-		finder:       newFinder(log),
+		finder:       newFinder(cfg.Clock, log),
 		targets:      new(targetSet),
 		addressWatch: newAddressWatch(),
 		access: newServerAccess(
@@ -158,7 +161,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 		),
 		caps:   &capChecker{allowance: cfg.Allowed, link: cfg.HSInterface, mark: cfg.Mark},
 		relays: newRelayTable(cfg.MaxSubflows),
-		share:  newLinkShare(log),
+		share:  newLinkShare(cfg.Clock, log),
 		facts:  &deviceFacts{limits: cfg.deviceLimits},
 	}
 	h.announcer = newAnnouncer(h.facts.factsToAnnounce, func() []identity.PublicKey { return pausedPrimaries(ids.Trust) })
@@ -179,6 +182,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 		key:       ids.Key,
 		name:      name,
 		trust:     ids.Trust,
+		clock:     cfg.Clock,
 		log:       log,
 		targets:   h.targets,
 		servers:   servers,

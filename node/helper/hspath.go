@@ -12,6 +12,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/pace"
 	"mpbond/control/device"
 	"mpbond/link/estimate"
 	"mpbond/link/pipe"
@@ -107,13 +108,17 @@ const silenceLimit = 1500 * time.Millisecond
 type silenceMeter struct {
 	acked, received uint64
 	since           time.Time // the last check without silence
+	at              time.Time // the last check
 }
 
-// observeHSPath updates the meter. It is called every addressInterval.
+// observeHSPath updates the meter. It is called every addressInterval while the HS-path has bytes in
+// flight. Nothing was in flight between checks that are further apart.
 func (m *silenceMeter) observeHSPath(now time.Time, hs estimate.Hop) {
-	if m.since.IsZero() || hs.Queue == 0 || hs.Acked != m.acked || hs.Received != m.received {
-		*m = silenceMeter{hs.Acked, hs.Received, now}
+	wasIdle := now.Sub(m.at) >= pace.IdleInterval/2
+	if wasIdle || hs.Queue == 0 || hs.Acked != m.acked || hs.Received != m.received {
+		m.acked, m.received, m.since = hs.Acked, hs.Received, now
 	}
+	m.at = now
 }
 
 // silenceError returns errUDPSilent if nothing had arrived for silenceLimit when the HS-path ended,

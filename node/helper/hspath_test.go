@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"mpbond/base/identity"
+	"mpbond/base/pace"
 	"mpbond/base/unit"
 	"mpbond/control/device"
 	"mpbond/control/policy"
@@ -96,6 +97,13 @@ func TestMute(t *testing.T) {
 		if m.silenceError(now.Add(time.Hour), errAddress) != nil {
 			t.Errorf("%s: it had no address", name)
 		}
+	}
+	var rare silenceMeter // as of an idle program, until bytes are in flight again
+	for i, queue := range []unit.Bytes{0, 0, 9} {
+		rare.observeHSPath(began.Add(time.Duration(i)*pace.IdleInterval), estimate.Hop{Queue: queue, Acked: 1})
+	}
+	if err := rare.silenceError(began.Add(2*pace.IdleInterval+time.Second), io.EOF); err != nil {
+		t.Errorf("after a pause: %v", err)
 	}
 	if (silenceMeter{}).silenceError(began, io.EOF) != nil {
 		t.Error("nobody has looked")

@@ -97,11 +97,20 @@ func (r *relay) relayBothWays(mode feedback, traceReport func(trace.Event)) erro
 			if r.ended.Add(1) == 2 {
 				r.closeRelay(nil)
 			}
+			d.wakeReporter()
 		})
 	}
 	all.Go(func() { newReporter(r, mode, traceReport).runReports() })
 	all.Wait()
 	return r.err
+}
+
+// wakeReporter ends the sleep of the reporter.
+func (d *direction) wakeReporter() {
+	select {
+	case d.wake <- struct{}{}:
+	default: // it is about to wake
+	}
 }
 
 // fillRing reads into the ring while there is room.
@@ -123,10 +132,7 @@ func (r *relay) fillRing(d *direction) {
 			}
 			d.bytesRead.Add(uint64(n))
 			if d.reporterAsleep.Load() {
-				select {
-				case d.wake <- struct{}{}:
-				default:
-				}
+				d.wakeReporter()
 			}
 		}
 		if err == io.EOF {

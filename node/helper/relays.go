@@ -163,15 +163,17 @@ func (t *relayTable) newestHSPathAddr() net.Addr {
 // bytesFromBothEnds returns the bytes received from both ends.
 func (r *relay) bytesFromBothEnds() uint64 { return r.up.bytesRead.Load() + r.down.bytesRead.Load() }
 
-// sampleHSPath measures the rates of the subflow and for how long its HS-path has been silent. It is
-// called every addressInterval.
-func (s *subflow) sampleHSPath(now time.Time) {
+// sampleHSPath measures the rates of the subflow and for how long its HS-path has been silent. It
+// reports whether that has bytes in flight: then the next call is due addressInterval later.
+func (s *subflow) sampleHSPath(now time.Time) (inFlight bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rates.updateRate(now, s.up.bytesRead.Load(), s.down.bytesRead.Load())
-	if hs, err := s.hs.Probe(); err == nil {
+	hs, err := s.hs.Probe()
+	if err == nil {
 		s.silence.observeHSPath(now, hs)
 	}
+	return err == nil && hs.Queue > 0
 }
 
 // lastSilence returns the silence of the HS-path at the last sample.

@@ -217,8 +217,8 @@ func (p *reporter) isAbandoned(now time.Time) bool {
 	return !p.endSeenAt.IsZero() && long(p.endSeenAt) && long(p.pipe.lastUsed) && long(p.hs.lastUsed)
 }
 
-// awaitRelayData sleeps until data wakes the reporter, and checks now and then whether a direction
-// has ended.
+// awaitRelayData sleeps until data, or the end of a direction, wakes the reporter. After that end it
+// checks now and then whether the other one is still used.
 func (p *reporter) awaitRelayData(timer *time.Timer) {
 	before := p.r.up.bytesRead.Load() + p.r.down.bytesRead.Load()
 	p.r.up.reporterAsleep.Store(true)
@@ -227,7 +227,9 @@ func (p *reporter) awaitRelayData(timer *time.Timer) {
 		timer.Reset(0)
 		return
 	}
-	timer.Reset(lingerTimeout)
+	if timer.Stop(); !p.endSeenAt.IsZero() {
+		timer.Reset(lingerTimeout)
+	}
 }
 
 // mustWatchHops reports whether the hops must be watched.

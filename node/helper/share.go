@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"mpbond/base/pace"
 	"mpbond/base/unit"
 	"mpbond/control/device"
 	"mpbond/control/policy"
@@ -43,6 +44,7 @@ const (
 // connections when they open and remove them when they close; they keep owning them. The only
 // goroutines are those that send limits; runShareLoop waits for them. Safe for concurrent use.
 type linkShare struct {
+	clock       *pace.Clock
 	log         *slog.Logger
 	ownSubflows func() map[string]device.ConnBytes // of a primary here; nil without; set before runShareLoop
 
@@ -97,8 +99,9 @@ type sharedRelay struct {
 	sending  atomic.Bool
 }
 
-func newLinkShare(log *slog.Logger) *linkShare {
+func newLinkShare(clock *pace.Clock, log *slog.Logger) *linkShare {
 	return &linkShare{
+		clock:          clock,
 		log:            log,
 		readCounters:   device.ReadCounters,
 		interfaceOf:    sharedInterfaceOf,
@@ -139,6 +142,13 @@ func (l shareLedger) Opened(c *tcp.Conn) {
 	l.share.addSharedConn(c)
 	if l.next != nil {
 		l.next.Opened(c)
+	}
+}
+
+// Carrying implements tcp.Ledger.
+func (l shareLedger) Carrying() {
+	if l.next != nil {
+		l.next.Carrying()
 	}
 }
 
@@ -188,14 +198,14 @@ func (s *linkShare) countSharedBytes(c sharedConn, n *sharedConnCount, now time.
 // runShareLoop updates limits until ctx ends, and waits for its goroutines.
 func (s *linkShare) runShareLoop(ctx context.Context) {
 	defer s.sends.Wait()
-	t := time.NewTimer(0)
+	t := s.clock.NewTicker(s.updateShareLimits(time.Now()))
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-t.C:
-			t.Reset(s.updateShareLimits(now))
+		case <-t.C:
+			t.Reset(s.updateShareLimits(time.Now()))
 		}
 	}
 }

@@ -157,7 +157,7 @@ func TestLossIsNoOwner(t *testing.T) {
 	waittest.Until(t, "the relay is there", func() bool {
 		return len(w.h.relays.relayedSubflows()) == 1
 	})
-	s := newLinkShare(w.h.log) // the helper's own ignores loopback
+	s := newLinkShare(nil, w.h.log) // the helper's own ignores loopback
 	for _, r := range w.h.relays.relayedSubflows() {
 		hs := r.hs.LocalAddr().String()
 		s.addSharedRelay(r.pipe, r.hs)
@@ -227,7 +227,7 @@ func TestOnloadIsNoOwner(t *testing.T) {
 		"another program beside it":  {shared: true, ticks: 2, other: 25_000, limited: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newLinkShare(w.h.log) // the helper's own ignores loopback
+			s := newLinkShare(nil, w.h.log) // the helper's own ignores loopback
 			for _, r := range w.h.relays.relayedSubflows() {
 				s.addSharedRelay(r.pipe, r.hs)
 			}

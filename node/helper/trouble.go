@@ -13,6 +13,7 @@ import (
 	"mpbond/base/backoff"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/pace"
 	"mpbond/base/unit"
 	"mpbond/link/pipe"
 	"mpbond/link/tcp"
@@ -72,6 +73,7 @@ type troubleReporter struct {
 	key       *identity.Key
 	name      string // of this device, for display
 	trust     *identity.Trust
+	clock     *pace.Clock
 	log       *slog.Logger
 	targets   *targetSet
 	servers   dialer           // a fake in tests
@@ -84,13 +86,14 @@ type troubleReporter struct {
 // runReportLoop leaves reports until ctx ends.
 func (r *troubleReporter) runReportLoop(ctx context.Context) {
 	r.records = map[identity.PublicKey]*reportRecord{}
-	tick := time.NewTicker(reportInterval)
+	tick := r.clock.NewTicker(reportInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
+		case <-tick.C:
+			now := time.Now()
 			for _, p := range r.trust.ByRole(identity.RolePrimary) {
 				r.reviewPrimary(ctx, p, now)
 			}

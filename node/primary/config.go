@@ -12,6 +12,7 @@ import (
 
 	"mpbond/base/config"
 	"mpbond/base/fault"
+	"mpbond/base/pace"
 	"mpbond/control/device"
 	"mpbond/control/fleet"
 	"mpbond/control/policy"
@@ -83,6 +84,8 @@ type Config struct {
 	// API is the loopback address for HTTP requests (docs/reference/api.md) and the web console
 	// (docs/howto/console.md), "host:port"; empty is none.
 	API string `toml:"api"`
+	// Clock paces periodic work; nil: it never idles. Usage must wake it.
+	Clock *pace.Clock `toml:"-"`
 	// Usage counts the bytes of direct subflows and pipes; nil: no counting.
 	Usage *device.Usage `toml:"-"`
 	// DialUDP connects over UDP; nil: unsupported.

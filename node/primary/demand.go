@@ -9,6 +9,7 @@ import (
 
 	"mpbond/base/backoff"
 	"mpbond/base/fault"
+	"mpbond/base/pace"
 	"mpbond/node/refusal"
 )
 
@@ -30,6 +31,7 @@ const (
 // notified and do not poll. Safe for concurrent use; no other lock is taken while mu is held.
 type demand struct {
 	isBusy func() bool // streams are open, so that back-offs are short
+	clock  *pace.Clock
 
 	mu             sync.Mutex
 	waitingStreams int           // new streams that wait for a subflow
@@ -39,8 +41,8 @@ type demand struct {
 	retryNow       chan struct{} // closed to retry refused subflows at once; nil while none waits for that
 }
 
-func newDemand(busy func() bool) *demand {
-	return &demand{isBusy: busy, wanted: make(chan struct{}), joined: make(chan struct{})}
+func newDemand(busy func() bool, clock *pace.Clock) *demand {
+	return &demand{isBusy: busy, clock: clock, wanted: make(chan struct{}), joined: make(chan struct{})}
 }
 
 // retryRefused wakes supervisors that wait after a refusal. It is called when the addresses or the
@@ -54,9 +56,10 @@ func (d *demand) retryRefused() {
 	}
 }
 
-// notifyWanted ends the back-off of supervisors. Call it after opening a stream, so that they find
-// the bond busy.
+// notifyWanted ends the back-off of supervisors, and wakes what is idle. Call it after opening a
+// stream, so that they find the bond busy.
 func (d *demand) notifyWanted() {
+	d.clock.Wake()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.backingOff > 0 {

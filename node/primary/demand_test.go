@@ -64,7 +64,7 @@ func TestDemand(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
-			d := newDemand(func() bool { return false })
+			d := newDemand(func() bool { return false }, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			var resting, retrying atomic.Int32
 			for range 40 {

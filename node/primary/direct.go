@@ -136,6 +136,9 @@ func (sup *subflowSupervisor) joinDirect(
 func (sup *subflowSupervisor) runDirectSubflow(ctx context.Context, l *liveSubflow, iface, device string) error {
 	retryTimer := time.NewTimer(udpFirstRetry)
 	defer retryTimer.Stop()
+	if len(sup.dialer.UDPLinks) == 0 {
+		retryTimer.Stop()
+	}
 	var a udpAttempt // no attempt unless result is set
 	moved, first := uint64(0), true
 	withdraw := func(l liveSubflow, err error) {

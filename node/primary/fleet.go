@@ -17,6 +17,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/pace"
 	"mpbond/base/unit"
 	"mpbond/control/fleet"
 	"mpbond/link/tcp"
@@ -60,6 +61,7 @@ type fleetGuide struct {
 	server *serverPeer
 	bond   *bondHolder
 	demand *demand
+	clock  *pace.Clock
 	log    *slog.Logger
 	// measure returns how long a handshake with an address takes, over an interface or, if that is empty, as the
 	// routes say; replaced in tests.
@@ -86,7 +88,8 @@ type fleetGuide struct {
 
 // newFleetGuide returns a guide that measures with these socket options.
 func newFleetGuide(cfg Config, server *serverPeer, bond *bondHolder, demand *demand, log *slog.Logger) *fleetGuide {
-	g := &fleetGuide{load: cfg.LoadFleet, server: server, bond: bond, demand: demand, log: log, random: rand.IntN,
+	g := &fleetGuide{load: cfg.LoadFleet, server: server, bond: bond, demand: demand, clock: cfg.Clock, log: log,
+		random: rand.IntN,
 		measure: func(ctx context.Context, addr, iface string) (time.Duration, error) {
 			began := time.Now()
 			c, err := tcp.Dial(ctx, addr, tcp.Options{Interface: iface, Mark: cfg.socketMark()})
@@ -385,7 +388,7 @@ func (g *fleetGuide) askSoon() {
 // runQuestions asks the server for the fleet's servers while the bond carries something, and once after each change of
 // the server, until ctx ends.
 func (g *fleetGuide) runQuestions(ctx context.Context) {
-	t := time.NewTicker(minOfferDelay)
+	t := g.clock.NewTicker(minOfferDelay)
 	defer t.Stop()
 	// Bytes carried when the server was last asked, and a second ago.
 	askedAt, before := uint64(0), uint64(0)

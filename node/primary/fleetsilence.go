@@ -17,9 +17,9 @@ import (
 // apart: the silent one leaves its own unanswered, another one answers.
 
 const (
-	// silenceCheck is how often the bond is checked while it has streams, and silenceRecheck how long a server that
-	// has proved to be there, or a device without a link, is left alone.
-	silenceCheck, silenceRecheck = 250 * time.Millisecond, 2 * time.Second
+	// silenceCheck is how often the bond is checked while it has streams, and idleSilenceCheck while it has none.
+	// silenceRecheck is how long a server that has proved to be there, or a device without a link, is left alone.
+	silenceCheck, idleSilenceCheck, silenceRecheck = 250 * time.Millisecond, time.Second, 2 * time.Second
 	// silentFor is how long all subflows must have stalled.
 	silentFor = 250 * time.Millisecond
 	// silenceGrace is how much later than another server this one may answer, or as much as that one took.
@@ -42,7 +42,7 @@ func greetServer(cfg Config, key *identity.Key) func(context.Context, identity.P
 
 // runSilenceWatch leaves servers that have fallen silent, until ctx ends.
 func (g *fleetGuide) runSilenceWatch(ctx context.Context) {
-	t := time.NewTimer(silenceCheck)
+	t := g.clock.NewTicker(silenceCheck)
 	defer t.Stop()
 	for {
 		select {
@@ -53,7 +53,7 @@ func (g *fleetGuide) runSilenceWatch(ctx context.Context) {
 		next := silenceCheck
 		switch s := g.bond.currentSession(); {
 		case !g.isActive() || s.endpoint.Streams() == 0:
-			next = time.Second // no radio and no processor is woken for this
+			next = idleSilenceCheck
 		case s.endpoint.StalledFor() >= silentFor:
 			if g.leaveSilent(ctx, s); s == g.bond.currentSession() {
 				next = silenceRecheck

@@ -96,7 +96,7 @@ const stallCheckInterval = 100 * time.Millisecond
 // next one that arrives. It also moves to a better pipe when there is one. Second subflows by this
 // helper end with it.
 func (sup *subflowSupervisor) runHelpedSubflow(ctx context.Context, h *helper, l liveSubflow) error {
-	tick := time.NewTicker(stallCheckInterval)
+	tick := sup.cfg.Clock.NewTicker(stallCheckInterval)
 	defer tick.Stop()
 	c := newPipeChooser(sup, h, l)
 	defer c.endSeconds()
@@ -125,7 +125,8 @@ func (sup *subflowSupervisor) runHelpedSubflow(ctx context.Context, h *helper, l
 		case <-h.reserveGrown:
 		case r := <-h.moveRequests:
 			r.done <- c.applyMoveRequest(ctx, r)
-		case now := <-tick.C:
+		case <-tick.C:
+			now := time.Now()
 			wanted = wanted || l.link.CheckStalled(now)
 			if !wanted && !l.link.IsBroken() {
 				c.applyPipeDecision(ctx, now)

@@ -28,7 +28,7 @@ func newPool(t *testing.T, names ...string) (*helperPool, []identity.PublicKey) 
 		key:    newKey(t),
 		trust:  trust,
 		states: newTestStates(t, "", deviceNames{trust: trust}),
-		demand: newDemand(func() bool { return false }),
+		demand: newDemand(func() bool { return false }, nil),
 		troubles: &troubleLog{
 			trust: trust,
 		},

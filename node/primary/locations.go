@@ -68,7 +68,7 @@ func (m *locationMemory) ratesAtLocation(devices ...string) map[string]policy.Su
 }
 
 // recordRates adds what the subflows carried lately to the memory, and saves it when due. It is
-// called each second.
+// called by runMaintenance.
 func (m *locationMemory) recordRates(list []endpoint.SteadyRate, log *slog.Logger) {
 	if len(list) > 0 {
 		if location, err := m.currentLocation(); err == nil && location != "" {

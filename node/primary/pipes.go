@@ -178,7 +178,7 @@ func (c *pipeChooser) trySecondSubflow(ctx context.Context, iface string, w *pip
 
 // runSecondSubflow waits until a second subflow must end, and returns why.
 func (c *pipeChooser) runSecondSubflow(ctx context.Context, l liveSubflow) error {
-	tick := time.NewTicker(stallCheckInterval)
+	tick := c.supervisor.cfg.Clock.NewTicker(stallCheckInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -188,8 +188,8 @@ func (c *pipeChooser) runSecondSubflow(ctx context.Context, l liveSubflow) error
 			return errors.New("its pipe broke")
 		case <-ctx.Done():
 			return ctx.Err()
-		case now := <-tick.C:
-			if l.link.CheckStalled(now) {
+		case <-tick.C:
+			if l.link.CheckStalled(time.Now()) {
 				return errors.New("its pipe stalled")
 			}
 		}

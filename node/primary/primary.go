@@ -89,11 +89,12 @@ func New(
 	p.bond = &bondHolder{
 		names:         p.names,
 		streamTimeout: time.Duration(cfg.GiveUp),
+		clock:         cfg.Clock,
 		log:           log,
 		newClass:      make(chan struct{}, 1),
 		open:          bondOpener(cfg, p.memory.NewShare(), log, rec),
 	}
-	p.demand = newDemand(p.bond.hasOpenStreams)
+	p.demand = newDemand(p.bond.hasOpenStreams, cfg.Clock)
 	p.bond.demand = p.demand
 	p.fleet = newFleetGuide(cfg, server, p.bond, p.demand, log)
 	p.fleet.greet = greetServer(cfg, key)
@@ -112,6 +113,7 @@ func New(
 	p.uplinks = &uplinks{
 		listInterfaces: (&uplinkFinder{server: server, mark: cfg.socketMark()}).findUplinks,
 		isMetered:      p.states.isMeteredByDefault,
+		clock:          cfg.Clock,
 		log:            log,
 		all:            map[string]*uplink{},
 	}
@@ -228,21 +230,26 @@ func (p *Primary) Run(ctx context.Context) error {
 	return err
 }
 
-// runMaintenance runs the periodic work of each second: it migrates subflows, reviews devices and
-// gives up silent subflows, until ctx ends.
+// runMaintenance runs the periodic work of each second, rarer while idle: it migrates subflows,
+// reviews devices and gives up silent subflows, until ctx ends.
 func (p *Primary) runMaintenance(ctx context.Context) {
 	const every = time.Second
-	t := time.NewTicker(every)
+	t := p.cfg.Clock.NewTicker(every)
 	defer t.Stop()
 	own := newAddressTracker()
-	for last := time.Now(); ; {
+	for {
+		var due time.Time
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case due = <-t.C:
 		}
+		frozen := time.Since(due) > every
 		p.memory.Trim()
 		active := p.bond.currentSession().endpoint
+		if awaitsProgress(active) {
+			p.cfg.Clock.Wake()
+		}
 		p.locations.recordRates(active.SteadyRates(), p.log)
 		p.places.refreshIfOld(time.Now(), active.Candidates(), &p.locations)
 		p.bond.migrateSubflows(own.detectLost())
@@ -251,12 +258,17 @@ func (p *Primary) runMaintenance(ctx context.Context) {
 		}
 		p.reviewDevices(time.Now())
 		p.meters.updateMeters(time.Now(), p.helpers.helperRadios(), p.bond.helpedSubflowBytes())
-		frozen := time.Since(last) > 2*every
-		if last = time.Now(); frozen {
+		if frozen {
 			continue // this process was frozen, not its subflows: what they sent is still unread
 		}
 		p.bond.giveUpSilent(time.Duration(p.cfg.Resume))
 	}
+}
+
+// awaitsProgress reports whether a bond waits for something that may have to be given up: for bytes in
+// flight, or with streams for a subflow.
+func awaitsProgress(e *endpoint.Endpoint) bool {
+	return len(e.SilentSubflows(0)) > 0 || e.NoSubflowFor() > 0 && e.Streams() > 0
 }
 
 // Fleet returns the fleet that this device has joined, nil if there is none.
@@ -322,7 +334,7 @@ func (p *Primary) CapReached(of device.CapTarget, _ policy.Allowance) {
 }
 
 // reviewDevices suspends and resumes devices as policy decides, and reopens subflows if their tier
-// has changed. It is called each second.
+// has changed. It is called by runMaintenance.
 func (p *Primary) reviewDevices(now time.Time) {
 	p.states.updateAllStates(now)
 	p.bond.endUnwanted(p.states.subflowEndReason)

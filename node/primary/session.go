@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/base/pace"
 	"mpbond/control/device"
 	"mpbond/control/policy"
 	"mpbond/link/pipe"
@@ -34,6 +35,7 @@ type bondHolder struct {
 	names         deviceNames
 	demand        *demand
 	streamTimeout time.Duration // how long streams wait without a subflow
+	clock         *pace.Clock
 	log           *slog.Logger
 	// open makes the endpoint of a bond, which calls down when a subflow has ended.
 	open func(id wire.BondID, down func(*subflow.Subflow, error)) *endpoint.Endpoint
@@ -442,32 +444,26 @@ func (b *bondHolder) sendClasses() {
 }
 
 // runClassLoop keeps the classes up to date until ctx ends. It ends streams if their class has had
-// no subflow for too long. New streams wait as awaitSubflow describes. While there is no class it
-// sleeps: each wake-up of an idle phone costs energy.
+// no subflow for too long. New streams wait as awaitSubflow describes. It sleeps until the first
+// class: each wake-up of an idle phone costs energy.
 func (b *bondHolder) runClassLoop(ctx context.Context) {
-	t := time.NewTicker(classInterval)
+	select {
+	case <-ctx.Done():
+		return
+	case <-b.newClass:
+	}
+	t := b.clock.NewTicker(classInterval)
 	defer t.Stop()
 	for {
-		tick := t.C
-		if b.hasNoClasses() {
-			tick = nil
-		}
+		b.updateClasses(func() {})
+		b.failEmptyClasses(time.Now())
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.newClass:
-		case <-tick:
+		case <-t.C:
 		}
-		b.updateClasses(func() {})
-		b.failEmptyClasses(time.Now())
 	}
-}
-
-// hasNoClasses reports whether no rule has settings for any stream so far.
-func (b *bondHolder) hasNoClasses() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.classes.hasNoClasses()
 }
 
 // failEmptyClasses ends streams of classes that have had no subflow for too long.

@@ -30,7 +30,7 @@ func newBondHolder(t *testing.T, giveUp time.Duration) *bondHolder {
 			return endpoint.New(endpoint.Config{Bond: bond.Config{OpensStreams: true}, Down: down})
 		},
 	}
-	b.demand = newDemand(b.hasOpenStreams)
+	b.demand = newDemand(b.hasOpenStreams, nil)
 	b.openFirstSession()
 	return b
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/base/pace"
 	"mpbond/control/device"
 	"mpbond/control/policy"
 )
@@ -17,7 +18,7 @@ import (
 // autoInterfaces in Config.Interfaces selects the interfaces that currently have a default route.
 const autoInterfaces = "auto"
 
-// uplinkInterval is how often uplinks are listed, besides when the system reports a route change.
+// uplinkInterval is how often uplinks are listed.
 const uplinkInterval = time.Second
 
 var errUplinkUnused = errors.New("the interface is no longer used")
@@ -32,6 +33,7 @@ type uplinks struct {
 	listInterfaces func() ([]string, error)
 	isMetered      func(name string) bool // its data costs money
 	supervise      func(ctx context.Context, name string)
+	clock          *pace.Clock
 	log            *slog.Logger
 
 	mu  sync.Mutex
@@ -50,11 +52,7 @@ type uplink struct {
 // runUplinks opens and closes uplinks as policy chooses, until ctx ends and all have ended.
 func (u *uplinks) runUplinks(ctx context.Context) {
 	defer u.wg.Wait()
-	changed, err := device.WatchUplinks(ctx)
-	if err != nil {
-		u.log.Debug("cannot watch interfaces: changes are noticed late", "err", err)
-	}
-	t := time.NewTicker(uplinkInterval)
+	t := u.clock.NewTicker(uplinkInterval)
 	defer t.Stop()
 	logged := false
 	for {
@@ -66,7 +64,6 @@ func (u *uplinks) runUplinks(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-		case <-changed:
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"mpbond/base/config"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/pace"
 	"mpbond/base/unit"
 	"mpbond/control/device"
 	"mpbond/control/fleet"
@@ -83,6 +84,8 @@ type Config struct {
 	ListenUDP func(addr string) (Listener, error) `toml:"-"`
 	// Memory is the memory budget of all devices together: see endpoint.Memory.
 	Memory unit.Bytes `toml:"-"`
+	// Clock paces periodic work; nil: it never idles. Usage must wake it.
+	Clock *pace.Clock `toml:"-"`
 	// Usage counts the bytes of subflows; nil: no counting.
 	Usage *device.Usage `toml:"-"`
 }
@@ -510,7 +513,7 @@ func (s *Server) serveStream(ctx context.Context, b *session, c *endpoint.Conn) 
 
 // runReapLoop ends bonds of devices that have been away for long.
 func (s *Server) runReapLoop(ctx context.Context) {
-	t := time.NewTicker(bondLifetime / 12)
+	t := s.cfg.Clock.NewTicker(bondLifetime / 12)
 	defer t.Stop()
 	var drainingSince time.Time
 	full := ""
