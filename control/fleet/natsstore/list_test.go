@@ -77,8 +77,8 @@ func countDevices(t testing.TB, s *Store, n int) (devices []string) {
 	return devices
 }
 
-// TestListsAtOnce checks that a long list is asked for by some requests at once, in the order of what was asked for, and
-// that one error ends it.
+// TestListsAtOnce checks that a long list is asked for by some requests at once, is in the order of what was asked for,
+// and that one error ends it.
 func TestListsAtOnce(t *testing.T) {
 	t.Parallel()
 	c := natstest.Start(t, natstest.Options{Discreet: true})
