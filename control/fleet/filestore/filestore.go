@@ -5,6 +5,7 @@
 //
 //	DIR/BUCKET/KEY          a record as JSON
 //	DIR/BUCKET/.revision    the newest revision in that bucket
+//	DIR/BUCKET/.changes     the records of the latest revisions, one on each line: REVISION KEY
 //	DIR/BUCKET/.swept       when records whose life is over were last removed
 //	DIR/events.jsonl        events, one on each line
 package filestore
@@ -12,7 +13,6 @@ package filestore
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,9 +21,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"mpbond/base/fault"
@@ -32,7 +29,7 @@ import (
 )
 
 const (
-	// pollInterval is how often a watch looks for changes.
+	// pollInterval is how often a watch, or who follows events, looks for changes.
 	pollInterval = 100 * time.Millisecond
 	// maxFile bounds a record's file: a value in base64 and the fields around it.
 	maxFile = 2*fleet.MaxValue + 1024
@@ -43,15 +40,17 @@ const (
 	sweepInterval = time.Hour
 
 	revisionFile = ".revision"
+	changesFile  = ".changes"
 	sweptFile    = ".swept" // has the time of the last sweep
 	eventsFile   = "events.jsonl"
 )
 
 // Store is a fleet.Store in a directory. Several processes may use the same directory.
 type Store struct {
-	dir string
-	now func() time.Time
-	log *slog.Logger
+	dir     string
+	now     func() time.Time
+	log     *slog.Logger
+	indexes map[fleet.Bucket]*index
 }
 
 // stored is the content of a record's file.
@@ -61,14 +60,19 @@ type stored struct {
 	Value    []byte    `json:"value"`
 }
 
+// hasEnded reports whether the life of a record is over.
+func (r stored) hasEnded(now time.Time) bool { return !r.Ends.IsZero() && !now.Before(r.Ends) }
+
 // Open opens or creates a store in a directory.
 func Open(dir string, log *slog.Logger) (*Store, error) {
+	s := &Store{dir, time.Now, log, map[fleet.Bucket]*index{}}
 	for _, b := range fleet.Buckets() {
-		if err := userfile.MkdirAll(filepath.Join(dir, string(b)), 0o700); err != nil {
+		if err := userfile.MkdirAll(s.bucketDir(b), 0o700); err != nil {
 			return nil, fault.New(fault.Permission, err, "make this a directory that mpbond may write to")
 		}
+		s.indexes[b] = &index{store: s, follower: follower{dir: s.bucketDir(b)}}
 	}
-	return &Store{dir, time.Now, log}, nil
+	return s, nil
 }
 
 // Describe implements fleet.Store.
@@ -83,12 +87,15 @@ func (s *Store) MakeRoom(context.Context) {}
 // Close implements fleet.Store.
 func (s *Store) Close() {}
 
+// bucketDir returns the directory of a bucket.
+func (s *Store) bucketDir(b fleet.Bucket) string { return filepath.Join(s.dir, string(b)) }
+
 // path returns the file of a record, or an error if the key is invalid.
 func (s *Store) path(b fleet.Bucket, key string) (string, error) {
 	if err := fleet.CheckKey(key); err != nil {
 		return "", err
 	}
-	return filepath.Join(s.dir, string(b), key), nil
+	return filepath.Join(s.bucketDir(b), key), nil
 }
 
 // Get implements fleet.Store.
@@ -105,30 +112,13 @@ func (s *Store) Get(_ context.Context, b fleet.Bucket, key string) (fleet.Record
 }
 
 // ListUnder implements fleet.Store.
-func (s *Store) ListUnder(ctx context.Context, b fleet.Bucket, prefixes []string) (list []fleet.Record, err error) {
-	wanted := map[string]bool{}
+func (s *Store) ListUnder(_ context.Context, b fleet.Bucket, prefixes []string) ([]fleet.Record, error) {
 	for _, prefix := range prefixes {
 		if err := fleet.CheckKey(prefix); err != nil {
 			return nil, err
 		}
-		wanted[prefix] = true
 	}
-	files, err := userfile.ReadDir(filepath.Join(s.dir, string(b)))
-	if err != nil {
-		return nil, fault.New(fault.Permission, err, "run mpbond as the user who made it")
-	}
-	for _, f := range files {
-		if i := strings.LastIndexByte(f.Name(), '.'); i < 0 || !wanted[f.Name()[:i]] {
-			continue
-		}
-		r, err := s.Get(ctx, b, f.Name())
-		if err == nil {
-			list = append(list, r)
-		} else if !errors.Is(err, fleet.ErrNoRecord) { // removed meanwhile
-			return nil, err
-		}
-	}
-	return list, nil
+	return s.indexes[b].list(prefixes)
 }
 
 // read reads a record's file. A record whose life is over is no record.
@@ -147,7 +137,7 @@ func (s *Store) read(path string) (f stored, err error) {
 	if err != nil {
 		return stored{}, fault.New(fault.Integrity, fmt.Errorf("%s: %w", path, err), "correct or remove the file")
 	}
-	if !f.Ends.IsZero() && !s.now().Before(f.Ends) {
+	if f.hasEnded(s.now()) {
 		return stored{}, fleet.ErrNoRecord
 	}
 	return f, nil
@@ -174,7 +164,7 @@ func (s *Store) change(b fleet.Bucket, key string, edit func(stored) (*stored, e
 	if err != nil {
 		return 0, err
 	}
-	if revision, err = s.nextRevision(dir); err != nil {
+	if revision, err = nextRevision(dir, key); err != nil {
 		return 0, err
 	}
 	if after == nil {
@@ -192,31 +182,6 @@ func (s *Store) change(b fleet.Bucket, key string, edit func(stored) (*stored, e
 		err = replaceFile(path, data)
 	}
 	return revision, err
-}
-
-// nextRevision returns a new revision for a bucket, whose lock must be held. It is written before the record: so
-// no revision is given twice.
-func (s *Store) nextRevision(dir string) (uint64, error) {
-	path := filepath.Join(dir, revisionFile)
-	last, err := readRevision(path)
-	if err != nil {
-		return 0, err
-	}
-	return last + 1, replaceFile(path, strconv.AppendUint(nil, last+1, 10))
-}
-
-// readRevision reads a bucket's newest revision, 0 if there is none.
-func readRevision(path string) (uint64, error) {
-	data, err := userfile.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fault.New(fault.Permission, err, "run mpbond as the user who made it")
-	}
-	n, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
-	return n, fault.New(fault.Integrity, err,
-		"write a number into "+path+" above the revisions of all records beside it")
 }
 
 // replaceFile writes a file atomically. The lock of its directory must be held.
@@ -256,7 +221,7 @@ func (s *Store) Create(_ context.Context, b fleet.Bucket, key string, value []by
 // sweep removes the records of a bucket whose life is over, unless that was done within sweepInterval. A watch does it
 // at once, but nobody watches codes and counts.
 func (s *Store) sweep(b fleet.Bucket) {
-	dir := filepath.Join(s.dir, string(b))
+	dir := s.bucketDir(b)
 	if !s.beginSweep(filepath.Join(dir, sweptFile)) {
 		return
 	}
@@ -320,131 +285,9 @@ func (s *Store) Delete(_ context.Context, b fleet.Bucket, key string, revision u
 	return err
 }
 
-// watched is what a watch knows of a record's file.
-type watched struct {
-	revision uint64
-	changed  time.Time // modification time of the file
-	ends     time.Time
-}
-
-// Watch implements fleet.Store.
-func (s *Store) Watch(ctx context.Context, b fleet.Bucket, take func(fleet.Change)) error {
-	known := map[string]watched{}
-	last, isFirst := uint64(0), true
-	t := time.NewTicker(pollInterval)
-	defer t.Stop()
-	for {
-		revision, err := readRevision(filepath.Join(s.dir, string(b), revisionFile))
-		if err != nil {
-			return err
-		}
-		if revision != last || isFirst || s.hasEnded(known) {
-			if err := s.compare(b, known, take); err != nil {
-				return err
-			}
-			last = revision
-		}
-		if isFirst {
-			take(fleet.Change{IsCurrent: true})
-			isFirst = false
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-		}
-	}
-}
-
-// hasEnded reports whether the life of a record is over.
-func (s *Store) hasEnded(known map[string]watched) bool {
-	now := s.now()
-	for _, w := range known {
-		if !w.ends.IsZero() && !now.Before(w.ends) {
-			return true
-		}
-	}
-	return false
-}
-
-// compare reports how the files of a bucket differ from what is known.
-func (s *Store) compare(b fleet.Bucket, known map[string]watched, take func(fleet.Change)) error {
-	changes, err := s.findChanges(b, known)
-	for _, c := range changes {
-		take(c)
-		if c.IsGone {
-			s.removeEnded(b, c.Key)
-		}
-	}
-	return err
-}
-
-// settled is how long ago a file's last change must be for its modification time to tell whether it has changed:
-// file systems count in ticks.
-const settled = time.Second
-
-// findChanges returns how the files of a bucket differ from what is known, and updates that. It holds the lock,
-// so that it sees no revision without its record.
-func (s *Store) findChanges(b fleet.Bucket, known map[string]watched) (list []fleet.Change, err error) {
-	dir := filepath.Join(s.dir, string(b))
-	unlock, err := userfile.LockDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	files, err := userfile.ReadDir(dir)
-	if err != nil {
-		return nil, fault.New(fault.Permission, err, "run mpbond as the user who made it")
-	}
-	present := map[string]bool{}
-	for _, f := range files {
-		key := f.Name()
-		if fleet.CheckKey(key) != nil {
-			continue // not a record
-		}
-		info, err := f.Info()
-		if err != nil {
-			continue // removed by hand just now
-		}
-		w, isKnown := known[key]
-		isSame := isKnown && w.changed.Equal(info.ModTime()) && time.Since(w.changed) > settled
-		if isSame && (w.ends.IsZero() || s.now().Before(w.ends)) {
-			present[key] = true
-			continue
-		}
-		r, err := s.read(filepath.Join(dir, key))
-		if errors.Is(err, fleet.ErrNoRecord) {
-			continue
-		}
-		if err != nil && !fault.Is(err, fault.Integrity) {
-			return nil, err // else it would count as deleted
-		}
-		if err != nil { // by hand: what is known stays
-			s.log.Error("record ignored", "err", err, "hint", fault.HintOf(err))
-			if present[key] = isKnown; isKnown {
-				known[key] = watched{w.revision, info.ModTime(), w.ends}
-			}
-			continue
-		}
-		present[key] = true
-		if w.revision != r.Revision {
-			list = append(list, fleet.Change{Record: fleet.Record{Key: key, Value: r.Value, Revision: r.Revision}})
-		}
-		known[key] = watched{r.Revision, info.ModTime(), r.Ends}
-	}
-	for key, w := range known {
-		if !present[key] {
-			delete(known, key)
-			list = append(list, fleet.Change{Record: fleet.Record{Key: key, Revision: w.revision}, IsGone: true})
-		}
-	}
-	slices.SortFunc(list, func(a, b fleet.Change) int { return cmp.Compare(a.Revision, b.Revision) })
-	return list, nil
-}
-
 // removeEnded removes the file of a record whose life is over, if it is still that one.
 func (s *Store) removeEnded(b fleet.Bucket, key string) {
-	path := filepath.Join(s.dir, string(b), key)
+	path := filepath.Join(s.bucketDir(b), key)
 	unlock, err := userfile.LockDir(filepath.Dir(path))
 	if err != nil {
 		return // another watch does it

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
 
 	"mpbond/base/fault"
 	"mpbond/control/fleet"
@@ -20,17 +21,26 @@ import (
 // maxPrefixes is how many prefixes a request names: with sixteen records each the engine still answers.
 const maxPrefixes = 64
 
+// maxLists is how many requests of one list are made at once: the engine may be far away.
+const maxLists = 16
+
 // ListUnder implements fleet.Store. The library has no request for the last messages of several subjects: ADR 31 of
 // NATS describes it.
-func (s *Store) ListUnder(ctx context.Context, b fleet.Bucket, prefixes []string) (list []fleet.Record, err error) {
-	for part := range slices.Chunk(prefixes, maxPrefixes) {
-		records, err := s.listPart(ctx, b, part)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, records...)
+func (s *Store) ListUnder(ctx context.Context, b fleet.Bucket, prefixes []string) ([]fleet.Record, error) {
+	parts := slices.Collect(slices.Chunk(prefixes, maxPrefixes))
+	lists := make([][]fleet.Record, len(parts))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(maxLists)
+	for i, part := range parts {
+		g.Go(func() (err error) {
+			lists[i], err = s.listPart(ctx, b, part)
+			return err
+		})
 	}
-	return list, nil
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.Concat(lists...), nil
 }
 
 // listPart lists what is under some prefixes, in several requests if there are too many records for one.

@@ -56,7 +56,8 @@ type Config struct {
 	// Name is the name of this client, for the engine's operator.
 	Name string
 	// User is the server or permit service whose credentials these are; "": the fleet's operator, whose writes make room
-	// in a full bucket. Answers to a user go to a subject of its own, so that no other one may read them.
+	// in a full bucket. Answers to a user go to a subject of its own, so that no other one may read them. Its consumers
+	// have its name.
 	User string
 	Log  *slog.Logger
 	// inOrder tries the nodes in their order; in tests.
@@ -74,8 +75,7 @@ type Store struct {
 	room    int64 // Config.room
 	log     *slog.Logger
 	denied  atomic.Pointer[denial]
-	// isOperator is whether this is the fleet's operator, see Config.User.
-	isOperator bool
+	user    string // Config.User
 
 	mu          sync.Mutex
 	silentSince time.Time // when a write first had no answer, of those after the last answer; zero: none
@@ -95,7 +95,7 @@ const publishTimeout = 10 * time.Second
 // if it has no JetStream or is too old.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{buckets: map[fleet.Bucket]jetstream.KeyValue{}, urls: natsconn.HideSecrets(cfg.URLs), room: cfg.room,
-		log: cfg.Log, isOperator: cfg.User == ""}
+		log: cfg.Log, user: cfg.User}
 	opts, err := natsconn.Options(cfg.Name, cfg.Creds, cfg.CA)
 	if err != nil {
 		return nil, err

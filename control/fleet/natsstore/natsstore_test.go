@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -245,24 +246,21 @@ func TestPermissions(t *testing.T) {
 
 // startWithUsers starts an engine of some nodes with the users of packaging/fleet/users.conf and an operator, "op". It
 // returns a function that connects as one of them. room is Config.room.
-func startWithUsers(t *testing.T, nodes int, room int64) func(user string) *Store {
+func startWithUsers(t testing.TB, nodes int, room int64) func(user string) *Store {
 	t.Helper()
 	page, err := os.ReadFile("../../../packaging/fleet/users.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, optional, found := strings.Cut(string(page), "      # {")
-	users := ""
-	for name, text := range map[string]string{"eu1": before, "permits1": strings.ReplaceAll(optional, "# ", "")} {
-		_, text, begins := strings.Cut(text, "permissions: {")
-		permissions, _, ends := strings.Cut(text, "]\n")
-		if !found || !begins || !ends {
-			t.Fatalf("the file has no permissions of %s", name)
+	text := regexp.MustCompile(`(?m)^      # ([ {}])`).ReplaceAllString(string(page), "      $1")
+	for user, key := range map[string]string{"op": "THE_OPERATOR", "eu1": "EU1", "permits1": "PERMITS1"} {
+		nkey := fmt.Sprintf("nkey: %q", "UAREPLACE_BY_THE_KEY_OF_"+key)
+		if strings.Count(text, nkey) != 1 {
+			t.Fatalf("the file has no entry of %s", user)
 		}
-		users += "{ user: " + name + ", password: x, permissions: {" + permissions + "] } }\n"
+		text = strings.Replace(text, nkey, "user: "+user+", password: x", 1)
 	}
-	c := natstest.Start(t, natstest.Options{Nodes: nodes,
-		Extra: "accounts { FLEET: { jetstream: enabled, users: [ { user: op, password: x }\n" + users + "] } }"})
+	c := natstest.Start(t, natstest.Options{Nodes: nodes, Extra: text})
 	return func(user string) *Store {
 		t.Helper()
 		cfg := Config{URLs: strings.ReplaceAll(c.URLs(), "nats://", "nats://"+user+":x@"), room: room,

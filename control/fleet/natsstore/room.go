@@ -109,7 +109,7 @@ const maxRaises = 16
 // have filled what was free.
 func (s *Store) writeInRoom(ctx context.Context, b fleet.Bucket, write func() error) error {
 	err := write()
-	if !s.isOperator || !isOperators(b) {
+	if s.user != "" || !isOperators(b) {
 		return err
 	}
 	for i := 0; i < maxRaises && isFull(err); i++ {

@@ -15,7 +15,8 @@ import (
 )
 
 // Watch implements fleet.Store. It reads the stream behind the bucket by a consumer of its own, since the library's
-// watch may stay silent after the node with its consumer has ended.
+// watch may stay silent after the node with its consumer has ended. The consumer of a server or permit service has that
+// name, and its credentials allow no other one: so each has one watch of a bucket at a time.
 func (s *Store) Watch(ctx context.Context, b fleet.Bucket, take func(fleet.Change)) error {
 	w := watch{store: s, bucket: b, take: take}
 	for began := time.Now(); ; {
@@ -72,9 +73,9 @@ func (w *watch) read(ctx context.Context) error {
 		w.behindSince = time.Time{} // the next answer may be of another leader
 		return err
 	}
-	cfg := jetstream.ConsumerConfig{FilterSubject: "$KV." + name + ".>", AckPolicy: jetstream.AckNonePolicy,
-		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, MemoryStorage: true, Replicas: 1,
-		InactiveThreshold: time.Minute}
+	cfg := jetstream.ConsumerConfig{Name: w.store.user, FilterSubject: "$KV." + name + ".>",
+		AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, MemoryStorage: true,
+		Replicas: 1, InactiveThreshold: time.Minute}
 	info := stream.CachedInfo()
 	if !w.created.IsZero() && !info.Created.Equal(w.created) {
 		return fleet.ErrReplaced
@@ -93,6 +94,12 @@ func (w *watch) read(ctx context.Context) error {
 	}
 	if w.created = info.Created; w.isCurrent {
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, w.last+1
+	}
+	if cfg.Name != "" { // one of an earlier watch may still be there
+		err := stream.DeleteConsumer(starting, cfg.Name)
+		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return err
+		}
 	}
 	c, err := stream.CreateConsumer(starting, cfg)
 	if err != nil {
