@@ -21,9 +21,11 @@ func newReceiver(t *testing.T) *Bond {
 		b.AddSubflow(id, id == 2, start)
 	}
 	observeUnacked(b, start, 100)
-	if _, err := b.OpenStream("a:1"); err != nil {
+	s, err := b.OpenStream("a:1")
+	if err != nil {
 		t.Fatal(err)
 	}
+	s.Write(make([]byte, 100)) // a request
 	takeProbes(b, start)
 	acknowledge(t, b, start)
 	f := wire.Data{Stream: 1, Bytes: make([]byte, 1000)}

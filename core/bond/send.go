@@ -50,7 +50,10 @@ func (b *Bond) NextSegment(now time.Time, buf []byte) (wire.SubflowID, []byte) {
 	}
 	bulkOnly := t.kind == turnBulk && len(buf) == start && !p.probeDue
 	if p == t.subflow {
-		buf = b.writer.fillTurnData(t, now, buf)
+		before := p.streamBytesSent
+		if buf = b.writer.fillTurnData(t, now, buf); p.streamBytesSent > before {
+			b.silence.lastRequest = now
+		}
 	}
 	buf = p.appendProbe(buf)
 	if train {

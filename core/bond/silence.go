@@ -22,8 +22,9 @@ const (
 
 	// A receiver has nothing in flight on dead subflows. In a download the sender sees that nothing
 	// arrives, but only the receiver, the primary, can open a new subflow. So the primary probes:
-	// with a PING once nothing has arrived on any subflow for quietTime.
-	quietTime = time.Second
+	// with a PING once nothing has arrived on any subflow for at least minQuietTime. Regular pauses
+	// of bytes that nothing asks for, as of a live stream, may extend the time to maxQuietTime.
+	minQuietTime, maxQuietTime = time.Second, 4 * time.Second
 	// A subflow may be probed for recentActivity after its last byte. Its radio is awake that long
 	// anyway (LTE's tail is about 10 s).
 	recentActivity = 5 * time.Second
@@ -40,6 +41,13 @@ type silenceDetector struct {
 
 	lastAck  time.Time // arrival of the newest ACK
 	lastData time.Time // arrival of the newest new stream byte or datagram
+	// last pause over minSilence between new bytes, without stalls; 0 after one over recentActivity
+	lastPause   time.Duration
+	lastStalled time.Time // when a subflow was last found stalled
+	lastRequest time.Time // when stream bytes were last sent
+	// isUnasked reports that nothing was sent between the last pause over minSilence and the bytes before it: these
+	// answer no request, so more may follow without one.
+	isUnasked bool
 }
 
 // stall says which bytes of a subflow make no progress.
@@ -141,6 +149,7 @@ func (d *silenceDetector) updateSubflow(p *subflow, now time.Time) (c silenceCha
 			p.stallBegan = p.lastHopProgress
 		}
 	}
+	d.lastStalled = now
 	if !d.subflows.hasOtherLive(p) {
 		return c
 	}
@@ -211,9 +220,18 @@ func (d *silenceDetector) scheduleStallCheck(now time.Time) {
 
 // recordNewBytes records that p delivered new bytes.
 func (d *silenceDetector) recordNewBytes(p *subflow, now time.Time) {
+	pause := now.Sub(d.lastData)
+	if pause > minSilence {
+		d.isUnasked = !d.lastRequest.After(d.lastData)
+	}
+	if pause >= recentActivity {
+		d.lastPause = 0 // activity begins again
+	} else if pause > minSilence && !d.lastStalled.After(d.lastData) {
+		d.lastPause = pause // otherwise it was a stall, which predicts nothing
+	}
 	p.lastData, d.lastData = now, now
 	if d.opensStreams {
-		d.timer.requestWakeAt(now.Add(quietTime))
+		d.timer.requestWakeAt(now.Add(minQuietTime))
 	}
 }
 
@@ -225,9 +243,8 @@ func (d *silenceDetector) recordNewBytes(p *subflow, now time.Time) {
 // only one is probed. If another one died with bytes in flight, the far end sends them again over
 // the probed one within about two seconds. Then the other one is probed too, since it delivered
 // none of them. If copies of all these bytes had arrived before, nothing is sent again; then it is
-// probed after the next bytes, if they come soon. A subflow that was alive after its last byte is
-// not probed: what was in flight has arrived, and what the far end sends later is a new message, as after
-// a longer pause.
+// probed after the next bytes, if they come soon. A subflow that was alive after the end of an answer is
+// not probed: the app asks for what comes next, and a request shows whether the subflow works.
 func (d *silenceDetector) markQuietProbes(now time.Time) {
 	if !d.opensStreams {
 		return
@@ -249,7 +266,7 @@ func (d *silenceDetector) markQuietProbes(now time.Time) {
 		case newestStall.After(p.lastProbeTime) && !p.lastData.After(newestStall):
 			at = p.lastData.Add(minSilence) // until then it may be delivering bytes
 		case p.lastData.After(p.lastProbeTime) && now.Sub(p.lastData) < recentActivity && d.needsProbe(p, candidate):
-			at = d.lastData.Add(quietTime)
+			at = d.lastData.Add(d.probeQuietTime(p))
 		default:
 			continue
 		}
@@ -262,9 +279,17 @@ func (d *silenceDetector) markQuietProbes(now time.Time) {
 }
 
 // needsProbe reports whether p may have died with bytes in flight. Of the subflows that delivered bytes until
-// the end that is asked of the candidate alone.
+// the end only the candidate may.
 func (d *silenceDetector) needsProbe(p, candidate *subflow) bool {
-	return !d.deliveredLast(p) || p == candidate && !p.isConfirmedAlive()
+	return !d.deliveredLast(p) || p == candidate && (d.isUnasked || !p.isConfirmedAlive())
+}
+
+// probeQuietTime returns how long nothing must have arrived before p is probed.
+func (d *silenceDetector) probeQuietTime(p *subflow) time.Duration {
+	if d.deliveredLast(p) && p.isConfirmedAlive() {
+		return max(minQuietTime, min(d.lastPause*5/4, maxQuietTime))
+	}
+	return minQuietTime
 }
 
 // deliveredLast reports whether p delivered bytes within minSilence before the newest: the far end
@@ -286,9 +311,10 @@ func (d *silenceDetector) probeCandidate() (best *subflow) {
 }
 
 // isConfirmedAlive reports whether everything sent on a direct subflow has arrived, including data
-// sent after its last received bytes. Both its directions worked then.
+// sent after its last received bytes. Both its directions worked then. A blind hop does not tell.
 func (p *subflow) isConfirmedAlive() bool {
-	return !p.est.Helped && !p.lastSent.Before(p.lastData) && p.est.LocalHop().Queue == 0
+	h := p.est.LocalHop()
+	return !p.est.Helped && !h.Blind && !p.lastSent.Before(p.lastData) && h.Queue == 0
 }
 
 // possiblySilent reports whether p is silent or may be: nothing was acknowledged for the time of a

@@ -222,25 +222,38 @@ func TestSilenceUpdate(t *testing.T) {
 }
 
 // TestProbeQuiet: after bytes came, the subflow that brought the last ones is asked once, when
-// nothing has come for a second, unless it was alive after them.
+// nothing has come for a second. If it was alive after them, it is not asked if they answered a request, and else
+// when nothing has come for a quarter longer than the pause before.
 func TestProbeQuiet(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		opens bool
 		pause time.Duration // before the last byte
+		asked bool          // in that pause
 		alive bool          // what was sent last has arrived
+		blind bool          // the hop's system tells nothing
 		want  time.Duration // after the last byte; 0: never
 	}{
-		{"primary", true, 0, false, quietTime},
-		{"server", false, 0, false, 0},
-		{"known to be alive", true, 0, true, 0},
-		{"a pause", true, 2 * time.Second, false, quietTime},
-		{"a pause, and known to be alive", true, 2 * time.Second, true, 0},
+		{"primary", true, 0, true, false, false, minQuietTime},
+		{"server", false, 0, true, false, false, 0},
+		{"known to be alive", true, 0, true, true, false, 0},
+		{"a blind hop", true, 0, true, true, true, minQuietTime},
+		{"a pause, and a request", true, 2 * time.Second, true, true, false, 0},
+		{"a pause", true, 2 * time.Second, false, true, false, 2500 * time.Millisecond},
+		{"a pause, but not known to be alive", true, 2 * time.Second, false, false, false, minQuietTime},
+		{"a long pause", true, 4 * time.Second, false, true, false, maxQuietTime},
+		{"a new beginning", true, recentActivity, false, true, false, minQuietTime},
+		{"a new beginning with a request", true, recentActivity, true, true, false, 0},
 	} {
 		d, p, other := newSilence()
 		d.opensStreams = c.opens
+		p.est.AddLocalSample(start, estimate.Hop{Blind: c.blind, SRTT: 50 * time.Millisecond})
+		d.lastRequest = start.Add(-time.Millisecond)
 		d.recordNewBytes(p, start)
 		last := start.Add(c.pause)
+		if c.asked && c.pause > 0 {
+			d.lastRequest = last.Add(-50 * time.Millisecond)
+		}
 		d.recordNewBytes(p, last)
 		if c.alive {
 			p.lastSent = last

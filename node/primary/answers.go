@@ -70,13 +70,13 @@ type openAnswers struct {
 // answerProgress is how much of its present answer a stream has. One goroutine writes it at a time, others may
 // read it meanwhile. The zero value has no answer.
 type answerProgress struct {
-	asked, last atomic.Int64 // Unix times, in ns, of the last request and of the last bytes; 0: never
-	size        atomic.Int64 // bytes so far
+	lastRequest, lastBytes atomic.Int64 // Unix times in ns; 0: there were none
+	size                   atomic.Int64 // bytes so far
 }
 
 const (
-	// longestAsked is how long a request is expected to be answered.
-	longestAsked = time.Second
+	// answerTimeout is how long after a request its answer is awaited.
+	answerTimeout = time.Second
 	// longestPause is how long an answer may pause, and still count as one that arrives.
 	longestPause = 200 * time.Millisecond
 	// mostOthers bounds the answers that a forecast considers.
@@ -114,19 +114,19 @@ func (o *openAnswers) listOthers(own *answerProgress, now time.Time) (sizes []un
 }
 
 // recordRequest records that bytes were sent that may be a request.
-func (p *answerProgress) recordRequest(now time.Time) { p.asked.Store(now.UnixNano()) }
+func (p *answerProgress) recordRequest(now time.Time) { p.lastRequest.Store(now.UnixNano()) }
 
 // recordBytes records that bytes arrived, with which the answer has a size.
 func (p *answerProgress) recordBytes(now time.Time, size unit.Bytes) {
 	p.size.Store(int64(size))
-	p.last.Store(now.UnixNano())
+	p.lastBytes.Store(now.UnixNano())
 }
 
 // sizeIfOpen returns the size of an answer that arrives, or is asked for, as far as can be known.
 func (p *answerProgress) sizeIfOpen(now time.Time) (size unit.Bytes, open bool) {
-	asked, last := p.asked.Load(), p.last.Load()
-	if asked > last {
-		return 0, now.UnixNano()-asked < int64(longestAsked)
+	request, arrived := p.lastRequest.Load(), p.lastBytes.Load()
+	if request > arrived {
+		return 0, now.UnixNano()-request < int64(answerTimeout)
 	}
-	return unit.Bytes(p.size.Load()), last > 0 && now.UnixNano()-last < int64(longestPause)
+	return unit.Bytes(p.size.Load()), arrived > 0 && now.UnixNano()-arrived < int64(longestPause)
 }

@@ -24,10 +24,10 @@ func TestOpenAnswers(t *testing.T) {
 	ended.recordBytes(now.Add(-longestPause), 2000)
 	arriving.recordRequest(now.Add(-time.Minute))
 	arriving.recordBytes(now.Add(-longestPause+1), 3000)
-	asked.recordRequest(now.Add(-longestAsked + 1))
+	asked.recordRequest(now.Add(-answerTimeout + 1))
 	askedAgain.recordBytes(now.Add(-2), 4000)
 	askedAgain.recordRequest(now.Add(-1))
-	late.recordRequest(now.Add(-longestAsked))
+	late.recordRequest(now.Add(-answerTimeout))
 	sizes := o.listOthers(&own, now)
 	slices.Sort(sizes)
 	if want := []unit.Bytes{0, 0, 3000}; !slices.Equal(sizes, want) {
