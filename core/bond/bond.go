@@ -230,14 +230,6 @@ func (b *Bond) SetJoinRTT(id wire.SubflowID, d time.Duration) {
 	}
 }
 
-// SetOwnQueue reports that this device alone fills the queue before a subflow's sending hop, as in mobile networks.
-// Bulk data keeps it short then, if the scheduler wants that.
-func (b *Bond) SetOwnQueue(id wire.SubflowID) {
-	if p := b.subflows.subflowByID(id); p != nil {
-		_, p.ownQueue.isLimited = b.cfg.Scheduler.(sched.QueueLimiter)
-	}
-}
-
 // MarkIdle reports that a subflow's socket has room for a segment.
 func (b *Bond) MarkIdle(id wire.SubflowID) {
 	if p := b.subflows.subflowByID(id); p != nil {

@@ -44,9 +44,8 @@ type subflow struct {
 	train                  arrivingTrain
 
 	lowLatencyUntil time.Time // until then bulk data keeps the queue short
-	ownQueue        ownQueue
-	defersBulk      bool // by the last survey it must not get bulk data now
-	streamsFirst    bool // streams have the next segment
+	defersBulk      bool      // by the last survey it must not get bulk data now
+	streamsFirst    bool      // streams have the next segment
 
 	ack ackDebt
 
@@ -252,15 +251,13 @@ type SubflowInfo struct {
 	Sent, Received uint64        // bytes of frames
 	InFlight       unit.Bytes    // sent and not acknowledged
 	ExpectedStall  time.Duration // by which a forecast handoff delays what is sent now, on average
-	OwnQueue       bool          // bulk data keeps the queue before its sending hop short (SetOwnQueue)
 	estimate.Estimate
 }
 
 // ListSubflows appends a description of every subflow to list.
 func (b *Bond) ListSubflows(list []SubflowInfo, now time.Time) []SubflowInfo {
 	for _, p := range b.subflows.list {
-		i := SubflowInfo{ID: p.id, Helped: p.est.Helped, OwnQueue: p.ownQueue.isLimited, Silent: p.isSilent(),
-			Sent: p.bytesSent, Received: p.bytesReceived,
+		i := SubflowInfo{ID: p.id, Helped: p.est.Helped, Silent: p.isSilent(), Sent: p.bytesSent, Received: p.bytesReceived,
 			LastData: p.lastData, ExpectedStall: p.expectedStall(now), Estimate: p.est.EstimateAt(now)}
 		if p.inFlight.len() > 0 {
 			i.InFlight = p.est.BytesInFlight()
@@ -324,17 +321,11 @@ func (p *subflow) extendLowLatency(t time.Time) {
 	}
 }
 
-// mustDeferBulk reports whether p must not get bulk data now, because its queue is too long. If so, it sets the
-// timer to when the queue will be short.
+// mustDeferBulk reports whether p must not get bulk data now, because the queue of a low-latency
+// subflow is long. If so, it sets the timer to when the queue will be short.
 func (p *subflow) mustDeferBulk(n estimate.Estimate, now time.Time, timer *wakeTimer) bool {
-	limit := maxStandingQueue
-	if !now.Before(p.lowLatencyUntil) {
-		if limit = p.ownQueue.limitAt(p.est.LocalHop(), now); limit == 0 {
-			return false
-		}
-	}
-	over := n.QueueTime - limit
-	if over <= 0 {
+	over := n.QueueTime - maxStandingQueue
+	if over <= 0 || !now.Before(p.lowLatencyUntil) {
 		return false
 	}
 	timer.requestWakeAt(now.Add(max(over, time.Millisecond)))

@@ -39,13 +39,6 @@ type MessageCopier interface {
 	CopiesMessages()
 }
 
-// QueueLimiter is a scheduler that wants bulk data to keep the queues of mobile networks short
-// (docs/adr/0035-a-short-queue-in-mobile-networks.md).
-type QueueLimiter interface {
-	// LimitsOwnQueues only marks the scheduler.
-	LimitsOwnQueues()
-}
-
 // Ledger counts the stream bytes that a bond has sent so far.
 type Ledger struct {
 	Given unit.Bytes // over all subflows
@@ -155,9 +148,6 @@ func (l Ledger) allowance(b RecallBudget) unit.Bytes {
 
 // CopiesMessages implements MessageCopier.
 func (*auto) CopiesMessages() {}
-
-// LimitsOwnQueues implements QueueLimiter.
-func (*auto) LimitsOwnQueues() {}
 
 // Estimates may be wrong by earlyEstimateError until shortTransfer bytes were sent.
 const (

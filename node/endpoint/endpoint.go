@@ -132,9 +132,6 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 	e.countSubflows()
 	e.bond.AddSubflow(sf.ID, sf.Helped, now)
 	e.bond.SetJoinRTT(sf.ID, sf.RTT)
-	if e.hasOwnQueue(sf) {
-		e.bond.SetOwnQueue(sf.ID)
-	}
 	e.updateGuide()
 	kind := "direct"
 	if sf.Helped {
@@ -378,13 +375,6 @@ func (e *Endpoint) handleTimer() {
 	}
 	e.bond.Tick(now)
 	e.handleBondEvents(now)
-}
-
-// hasOwnQueue reports whether the sending hop of a subflow is a mobile network: its base station has a queue for each
-// device (RLC, 3GPP TS 38.322). The primary's first hop to a helper is a pipe.
-func (e *Endpoint) hasOwnQueue(sf *subflow.Subflow) bool {
-	isPipe := sf.Helped && e.cfg.Bond.OpensStreams
-	return sf.Terms.Radio == wire.RadioCellular && !isPipe
 }
 
 // ApplyRemoteHop applies a helper's report about the far hop of a subflow.

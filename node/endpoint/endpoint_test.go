@@ -35,7 +35,6 @@ type bondPair struct {
 	ckey, skey     *identity.Key
 	ln             *tcp.Listener
 	next           wire.SubflowID
-	terms          wire.Terms // of subflows that join
 	mu             sync.Mutex
 	clientDown     int
 }
@@ -108,7 +107,7 @@ func (p *bondPair) joinOver(over func(*tcp.Conn) subflow.Transport, helped bool)
 		context.Background(),
 		over(c),
 		p.ckey.ClientConfig(p.skey.Public(), wire.ALPN),
-		wire.Join{Version: wire.Version, Subflow: p.next, Helped: helped, Device: "test", Terms: p.terms},
+		wire.Join{Version: wire.Version, Subflow: p.next, Helped: helped, Device: "test"},
 	)
 	if err == nil {
 		err = <-accepted
@@ -521,31 +520,4 @@ func TestWriteAfterCloseWrite(t *testing.T) {
 		t.Errorf("Write after CloseWrite: %v", err)
 	}
 	c.Close()
-}
-
-// TestOwnQueues checks at which ends subflows keep the queue before their sending hop short: those of mobile networks,
-// but no pipe, which is the primary's first hop to a helper.
-func TestOwnQueues(t *testing.T) {
-	for _, c := range []struct {
-		helped         bool
-		radio          wire.Radio
-		client, server bool
-	}{
-		{false, wire.RadioCellular, true, true},
-		{true, wire.RadioCellular, false, true},
-		{false, wire.RadioWiFi, false, false},
-		{true, wire.RadioNone, false, false},
-	} {
-		p := newBondPair(t, 0, nil)
-		p.terms.Radio = c.radio
-		p.joinOver(func(c *tcp.Conn) subflow.Transport { return c }, c.helped)
-		for end, want := range map[*Endpoint]bool{p.client: c.client, p.server: c.server} {
-			end.mu.Lock()
-			got := end.bond.ListSubflows(nil, time.Now())[0].OwnQueue
-			end.mu.Unlock()
-			if got != want {
-				t.Errorf("%+v, at the client %v: %v", c, end == p.client, got)
-			}
-		}
-	}
 }

@@ -25,11 +25,9 @@ const (
 
 // bonded is a bond in virtual time: both ends, as node/endpoint drives them.
 type bonded struct {
-	sim    *sim
-	ends   [2]*end
-	err    error
-	mobile bool   // see Network
-	rival  *rival // see Options
+	sim  *sim
+	ends [2]*end
+	err  error
 }
 
 // end is one end of a bond.

@@ -80,9 +80,6 @@ func (j *join) addJoinedSubflow(side int) {
 		e.processBondEvents()
 	}
 	e.bond.AddSubflow(j.id, j.helped, e.virtualNow())
-	if j.net.mobile && !j.helped {
-		e.bond.SetOwnQueue(j.id)
-	}
 	if side == primary {
 		e.bond.SetJoinRTT(j.id, j.net.sim.now-j.sentAt)
 	}

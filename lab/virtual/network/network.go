@@ -16,8 +16,6 @@ type Network struct {
 	Paths []Path `json:"paths"`
 	// Changing reports that rates change during a run.
 	Changing bool `json:"changing"`
-	// Mobile reports that its direct paths are mobile networks, which have a queue for each device.
-	Mobile bool `json:"mobile,omitempty"`
 }
 
 // Path is one way from primary to server.

@@ -29,8 +29,6 @@ type Options struct {
 	arrived  func(at time.Duration, total uint64) // bytes at the reading apps
 	// Trace, if not nil, gets the events of both ends.
 	Trace func(trace.Event)
-	// rival, if not nil, downloads over the last hop of the first path, beside the bond.
-	rival *rival
 }
 
 // Hint is a forecast of a stall of a path, for the primary.
@@ -81,7 +79,6 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 	if err != nil {
 		return Result{Scheme: scheduler, Err: err.Error()}
 	}
-	b.mobile, b.rival = n.Mobile, o.rival
 	for i := range n.Paths {
 		b.joinPathSubflow(wire.SubflowID(i+1), &n.Paths[i], o.Control, n.Seed+uint64(8*i))
 	}
@@ -128,22 +125,6 @@ func RunBond(n *Network, scheduler string, w *Workload, o Options) Result {
 	return r
 }
 
-// rival is a download of plain TCP, with CUBIC, that never ends.
-type rival struct {
-	received uint64
-}
-
-// startDownload starts the download from the far end of a hop.
-func (r *rival) startDownload(s *sim, up, down []*line, seed uint64) {
-	near, far := connectTCPEnds(s, up, down, "cubic", seed)
-	near.onData = func() {
-		near.recordAppRead(near.receiver.next)
-		r.received = near.receiver.next
-	}
-	far.onData = func() {}
-	near.doHandshake(func() { far.writeAppBytes(1 << 40) })
-}
-
 // takeHint passes a hint to the bond.
 func (e *end) takeHint(h Hint) {
 	e.bond.SetHazard(wire.SubflowID(h.Path+1), bond.Hazard{Probability: h.Probability, HandedOff: h.HandedOff,
@@ -154,9 +135,6 @@ func (e *end) takeHint(h Hint) {
 // joinPathSubflow joins the subflow of a path, with its helper.
 func (b *bonded) joinPathSubflow(id wire.SubflowID, p *Path, control string, seed uint64) {
 	up, down := newPathLines(b.sim, p)
-	if r := b.rival; r != nil && id == 1 {
-		r.startDownload(b.sim, up[len(up)-1:], down[:1], seed+4)
-	}
 	j := &join{net: b, id: id}
 	if len(p.Hops) == 1 {
 		x, y := connectTCPEnds(b.sim, up, down, control, seed)

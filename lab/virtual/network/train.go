@@ -30,8 +30,7 @@ const (
 
 // NewTrain draws a journey. The same seed gives the same one.
 func NewTrain(seed uint64, travel vary.Travel, length time.Duration) *Train {
-	t := &Train{Network: &Network{Seed: seed, Changing: true, Mobile: true},
-		Rides: travel.Rides(seed, "virtual train", length)}
+	t := &Train{Network: &Network{Seed: seed, Changing: true}, Rides: travel.Rides(seed, "virtual train", length)}
 	for c, r := range t.Rides {
 		hop := Hop{Name: []string{"m", "u"}[c], Up: linkOfProfile(r.Up, trainDelays[c]),
 			Down: linkOfProfile(r.Down, trainDelays[c])}
