@@ -23,7 +23,7 @@ import (
 const (
 	// maxChangesFile bounds the file of changes, to some thousand lines. When it is reached, the file is emptied.
 	maxChangesFile = 256 << 10
-	// scanInterval is how often all files of a bucket are looked at: somebody may have changed them by hand.
+	// scanInterval is how often all files of a bucket are read: somebody may have changed them by hand.
 	scanInterval = time.Minute
 )
 
@@ -38,7 +38,8 @@ func nextRevision(dir, key string) (uint64, error) {
 	if err := replaceFile(filepath.Join(dir, revisionFile), strconv.AppendUint(nil, next, 10)); err != nil {
 		return 0, err
 	}
-	return next, noteChange(dir, next, key)
+	noteChange(dir, next, key)
+	return next, nil
 }
 
 // readRevision reads a bucket's newest revision, 0 if there is none.
@@ -56,19 +57,18 @@ func readRevision(dir string) (uint64, error) {
 		"write a number into "+path+" above the revisions of all records beside it")
 }
 
-// noteChange adds a line to the file of changes. It does not wait for the disk: changedKeys notices lines that are
-// missing.
-func noteChange(dir string, revision uint64, key string) error {
-	f, err := userfile.OpenFile(filepath.Join(dir, changesFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY|userfile.NoFollow,
-		0o600)
-	if err == nil {
-		if st, err := f.Stat(); err == nil && st.Size() > maxChangesFile {
-			_ = f.Truncate(0) // else the next change does it
-		}
-		_, err = fmt.Fprintf(f, "%d %s\n", revision, key)
-		err = errors.Join(err, f.Close())
+// noteChange adds a line to the file of changes. It neither waits for the disk nor fails: changedKeys notices lines that
+// are missing.
+func noteChange(dir string, revision uint64, key string) {
+	path := filepath.Join(dir, changesFile)
+	flags := os.O_CREATE | os.O_APPEND | os.O_WRONLY | userfile.NoFollow
+	if st, err := os.Lstat(path); err == nil && st.Size() > maxChangesFile {
+		flags |= os.O_TRUNC // Windows allows no truncation later
 	}
-	return fault.New(fault.Limit, err, "free disk space, or correct the permissions")
+	if f, err := userfile.OpenFile(path, flags, 0o600); err == nil {
+		fmt.Fprintf(f, "%d %s\n", revision, key)
+		f.Close()
+	}
 }
 
 // changedKeys returns the keys of the records that have changed between two revisions of a bucket, whose lock must be
@@ -101,7 +101,7 @@ type follower struct {
 }
 
 // changed returns the keys of the records that have changed since the last call. At the first call, after
-// scanInterval, and where it cannot tell, it returns all files too, which are not nil then. The bucket's lock must be
+// scanInterval, and where changes are missing, it returns all files too, which are not nil then. The bucket's lock must be
 // held, so that no writer is between a revision and its record.
 func (f *follower) changed() (keys []string, files []fs.DirEntry, err error) {
 	revision, err := readRevision(f.dir)

@@ -29,6 +29,9 @@ func (s *Store) Watch(ctx context.Context, b fleet.Bucket, take func(fleet.Chang
 		case err != nil && !w.isCurrent && w.last == 0 && time.Since(began) > setupTimeout:
 			return s.explain(err) // nothing was reported: the caller decides
 		}
+		if errors.Is(err, jetstream.ErrConsumerDeleted) && s.user != "" {
+			s.log.Warn("another program took over this watch: do two run with the same name?", "bucket", b, "name", s.user)
+		}
 		s.log.Debug("watching the fleet's engine again", "bucket", b, "err", err)
 		select {
 		case <-ctx.Done():

@@ -127,7 +127,7 @@ func (t *Train) DownloadOverStalls(scheduler string, hints []Hint) (rep StallRep
 	}
 	var arrivals []time.Duration
 	w := &Workload{Size: size, Streams: 1, Objects: 1}
-	r := RunBond(t.Network, scheduler, w, Options{Control: "cubic", Hints: hints,
+	r := RunBond(t.Network, scheduler, w, Options{Control: ChosenByHop, Hints: hints,
 		arrived: func(at time.Duration, _ uint64) { arrivals = append(arrivals, at-startAt) },
 		Trace: func(e trace.Event) {
 			if e.Who != "server" || e.Subflow == 0 {
