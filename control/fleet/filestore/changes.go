@@ -101,8 +101,8 @@ type follower struct {
 }
 
 // changed returns the keys of the records that have changed since the last call. At the first call, after
-// scanInterval, and where changes are missing, it returns all files too, which are not nil then. The bucket's lock must be
-// held, so that no writer is between a revision and its record.
+// scanInterval, and where changes are missing, it returns all files too, which are not nil then. The bucket's lock
+// must be held, so that no writer is between a revision and its record.
 func (f *follower) changed() (keys []string, files []fs.DirEntry, err error) {
 	revision, err := readRevision(f.dir)
 	if err != nil {
