@@ -4,13 +4,101 @@ package primary
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"mpbond/base/config"
+	"mpbond/base/identity"
 	"mpbond/base/pace"
+	"mpbond/control/policy"
+	"mpbond/link/pipe"
+	"mpbond/link/subflow"
+	"mpbond/link/wire"
 )
+
+// attachMuteSubflow gives the bond a subflow whose server acknowledges nothing.
+func attachMuteSubflow(t *testing.T, b *bondHolder) {
+	t.Helper()
+	net, mine, theirs := &pipe.Memory{}, newKey(t), newKey(t)
+	l, err := net.Listen(t.Context(), "home:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			cfg := theirs.ServerConfig(wire.ALPN, func(identity.PublicKey) bool { return true })
+			_, _, err = subflow.Accept(t.Context(), c, cfg,
+				func(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{Instance: 1}, nil })
+		}
+		joined <- err
+	}()
+	c, err := net.Dial(t.Context(), "home:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, j := b.prepareJoin()
+	sf, ok, err := subflow.Join(t.Context(), c, mine.ClientConfig(theirs.Public(), wire.ALPN), j)
+	if err == nil {
+		err = <-joined
+	}
+	if err == nil {
+		_, err = b.addAcceptedSubflow(s, sf, ok.Instance, sessionSubflow{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// endBond ends a bond without a farewell.
+func endBond(t *testing.T, b *bondHolder) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	b.closeWithFarewell(gone)
+}
+
+// TestBondAwaitsProgress checks that a bond awaits progress while bytes have stalled or an app lacks a subflow, and
+// not without any app.
+func TestBondAwaitsProgress(t *testing.T) {
+	for name, c := range map[string]struct {
+		subflow, stream, flow bool
+		want                  bool
+	}{
+		"no app":                     {},
+		"stalled bytes":              {subflow: true, stream: true, want: true},
+		"a stream without a subflow": {stream: true, want: true},
+		"a flow without a subflow":   {flow: true, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBondHolder(t, time.Hour)
+				defer endBond(t, b)
+				e := b.currentSession().endpoint
+				if c.subflow {
+					attachMuteSubflow(t, b)
+				}
+				if c.stream {
+					if _, err := e.Dial("web:80", wire.ModeBond, 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if c.flow {
+					if _, err := b.dialPackets(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(10 * time.Second)
+				if got := awaitsProgress(e); got != c.want {
+					t.Errorf("awaits progress: %v, want %v", got, c.want)
+				}
+			})
+		})
+	}
+}
 
 // TestIdleUplinksReactAtOnce checks that interfaces are looked for rarely while idle, and at once when the system
 // reports a change.
@@ -62,6 +150,92 @@ func TestWantedStreamWakesIdleProgram(t *testing.T) {
 		newDemand(func() bool { return false }, clock).notifyWanted()
 		if len(tick.C) != 1 {
 			t.Error("no tick")
+		}
+	})
+}
+
+// TestMaintenanceKeepsPaceWhileProgressIsAwaited checks that the program does not idle while a flow lacks a subflow.
+func TestMaintenanceKeepsPaceWhileProgressIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := pace.New()
+		clock.AllowIdle(true)
+		trust, _ := newTrustWith(t)
+		err := trust.Add(identity.Peer{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: newKey(t).Public(),
+			Addresses: []string{"192.0.2.1:7600"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Default
+		cfg.Name, cfg.Pipe, cfg.Clock, cfg.GiveUp = "laptop", "", clock, config.Duration(time.Hour)
+		p, err := New(cfg, newKey(t), trust, slog.New(slog.DiscardHandler), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer endBond(t, p.bond)
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan struct{})
+		go func() { p.runMaintenance(ctx); close(ran) }()
+		tick := clock.NewTicker(time.Second)
+		defer tick.Stop()
+		countTicks := func() (n int) {
+			for end := time.After(30*time.Second + time.Millisecond); ; {
+				select {
+				case <-tick.C:
+					n++
+				case <-end:
+					return n
+				}
+			}
+		}
+		time.Sleep(pace.IdleInterval + pace.IdleInterval/2)
+		countTicks()
+		if n := countTicks(); n != 3 {
+			t.Errorf("%d ticks in 30 s without an app", n)
+		}
+		if _, err := p.bond.dialPackets(); err != nil {
+			t.Fatal(err)
+		}
+		if n := countTicks(); n < 30 {
+			t.Errorf("%d ticks in 30 s while a flow lacks a subflow", n)
+		}
+		cancel()
+		<-ran
+	})
+}
+
+// TestEmptyClassKeepsPace checks that a stream whose class lacks a subflow keeps the program awake, and that a class
+// without a stream does not.
+func TestEmptyClassKeepsPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBondHolder(t, time.Hour)
+		defer endBond(t, b)
+		b.clock = pace.New()
+		b.clock.AllowIdle(true)
+		tick := b.clock.NewTicker(time.Second)
+		defer tick.Stop()
+		wakes := func() bool {
+			time.Sleep(2*pace.IdleInterval + pace.IdleInterval/2)
+			for len(tick.C) > 0 {
+				<-tick.C
+			}
+			b.failEmptyClasses(time.Now())
+			return len(tick.C) > 0
+		}
+		var id wire.GroupID
+		b.updateClasses(func() {
+			var err error
+			if id, err = b.classForSettings(&policy.TrafficClass{Devices: []string{"phone"}, Weight: 1}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if wakes() {
+			t.Error("a class without a stream keeps the program awake")
+		}
+		if _, err := b.currentSession().endpoint.Dial("web:80", wire.ModeBond, id); err != nil {
+			t.Fatal(err)
+		}
+		if !wakes() {
+			t.Error("the program idles while a stream's class lacks a subflow")
 		}
 	})
 }
