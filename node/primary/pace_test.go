@@ -13,6 +13,7 @@ import (
 	"mpbond/base/config"
 	"mpbond/base/identity"
 	"mpbond/base/pace"
+	"mpbond/base/unit"
 	"mpbond/control/policy"
 	"mpbond/link/pipe"
 	"mpbond/link/subflow"
@@ -238,4 +239,32 @@ func TestEmptyClassKeepsPace(t *testing.T) {
 			t.Error("the program idles while a stream's class lacks a subflow")
 		}
 	})
+}
+
+// TestQuietBondNeedsWholeSecond checks that a busy bond is not taken for a quiet one because ticks come soon after each
+// other, or because other subflows have carried less.
+func TestQuietBondNeedsWholeSecond(t *testing.T) {
+	const ms = time.Millisecond
+	var m quietMeter
+	now, few, many := time.Unix(1e9, 0), uint64(quietBytes/2), uint64(10*unit.MB)
+	for i, step := range []struct {
+		after   time.Duration
+		carried uint64
+		isQuiet bool
+	}{
+		{0, 0, false},
+		{time.Second, few, true},
+		{time.Second, few + many, false},
+		{ms, few + many + 1, false},
+		{999 * ms, few + 2*many, false},
+		{time.Second, 2*few + 2*many, true},
+		{10 * time.Second, 2*few + 2*many, true},
+		{time.Second, many, false}, // another session
+		{time.Second, many + 1, true},
+	} {
+		now = now.Add(step.after)
+		if got := m.observe(now, step.carried); got != step.isQuiet {
+			t.Errorf("step %d: quiet %v", i, got)
+		}
+	}
 }
