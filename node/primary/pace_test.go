@@ -137,6 +137,33 @@ func TestIdleUplinksReactAtOnce(t *testing.T) {
 	})
 }
 
+// TestMeteredUplinkIsNotDelayedByIdleness checks that an idle program uses a metered interface as soon as it is due.
+func TestMeteredUplinkIsNotDelayedByIdleness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := newUplinks(t, "wwan0")
+		u.clock = pace.New()
+		u.clock.AllowIdle(true)
+		u.listInterfaces = func() ([]string, error) { return []string{"wlan0", "wwan0"}, nil }
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan struct{})
+		go func() { u.runUplinks(ctx); close(ran) }()
+		synctest.Wait()
+		u.countSubflow("wlan0", 1)
+		time.Sleep(2*pace.IdleInterval + pace.IdleInterval/2)
+		if got := u.openNames(); got != "wlan0" {
+			t.Errorf("%q open while WiFi works", got)
+		}
+		u.countSubflow("wlan0", -1)
+		time.Sleep(4 * time.Second) // its 3 s, and the interval of the checks
+		synctest.Wait()
+		if got := u.openNames(); got != "wlan0 wwan0" {
+			t.Errorf("%q open after WiFi has not worked for 4 s", got)
+		}
+		cancel()
+		<-ran
+	})
+}
+
 // TestWantedStreamWakesIdleProgram checks that a new stream, which may have no subflow yet, ends idleness.
 func TestWantedStreamWakesIdleProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
