@@ -137,7 +137,8 @@ func TestIdleUplinksReactAtOnce(t *testing.T) {
 	})
 }
 
-// TestMeteredUplinkIsNotDelayedByIdleness checks that an idle program uses a metered interface as soon as it is due.
+// TestMeteredUplinkIsNotDelayedByIdleness checks that an idle program uses a metered interface, and leaves it, as
+// soon as that is due.
 func TestMeteredUplinkIsNotDelayedByIdleness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newUplinks(t, "wwan0")
@@ -158,6 +159,12 @@ func TestMeteredUplinkIsNotDelayedByIdleness(t *testing.T) {
 		synctest.Wait()
 		if got := u.openNames(); got != "wlan0 wwan0" {
 			t.Errorf("%q open after WiFi has not worked for 4 s", got)
+		}
+		u.countSubflow("wlan0", 1)
+		time.Sleep(11 * time.Second) // its 10 s, and the interval of the checks
+		synctest.Wait()
+		if got := u.openNames(); got != "wlan0" {
+			t.Errorf("%q open after WiFi has worked for 11 s", got)
 		}
 		cancel()
 		<-ran
