@@ -150,7 +150,7 @@ func TestMeteredUplinkIsNotDelayedByIdleness(t *testing.T) {
 		go func() { u.runUplinks(ctx); close(ran) }()
 		synctest.Wait()
 		u.countSubflow("wlan0", 1)
-		time.Sleep(2*pace.IdleInterval + pace.IdleInterval/2)
+		time.Sleep(2*pace.IdleInterval + pace.IdleInterval/4)
 		if got := u.openNames(); got != "wlan0" {
 			t.Errorf("%q open while WiFi works", got)
 		}
