@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mpbond/base/pace"
+	"mpbond/core/trace"
 )
 
 // TestNetworkChangesTickTogether checks that a burst of changes is one tick, soon after its first change.
@@ -48,5 +49,55 @@ func TestNetworkChangesTickTogether(t *testing.T) {
 		changed <- struct{}{}
 		cancel()
 		<-ended
+	})
+}
+
+// TestClockIdlesWhileChangesAreReported checks that a clock idles as long as changes of the network are reported, and
+// no longer.
+func TestClockIdlesWhileChangesAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock, changed := pace.New(), make(chan struct{}, 1)
+		tick := clock.NewTicker(time.Second)
+		defer tick.Stop()
+		go passNetworkChanges(t.Context(), changed, clock)
+		synctest.Wait()
+		apart := func() time.Duration {
+			time.Sleep(pace.IdleInterval)
+			for len(tick.C) > 0 {
+				<-tick.C
+			}
+			first := <-tick.C
+			return (<-tick.C).Sub(first)
+		}
+		if d := apart(); d != pace.IdleInterval {
+			t.Errorf("ticks %v apart while changes are reported", d)
+		}
+		close(changed)
+		synctest.Wait()
+		if d := apart(); d != time.Second {
+			t.Errorf("ticks %v apart while changes are not reported", d)
+		}
+	})
+}
+
+// TestEventWakesClock checks that a change of the state ends idleness.
+func TestEventWakesClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := role{name: "helper", clock: pace.New()}
+		r.clock.AllowIdle(true)
+		rec, err := r.openRecorder("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tick := r.clock.NewTicker(time.Second)
+		defer tick.Stop()
+		time.Sleep(pace.IdleInterval + pace.IdleInterval/2)
+		for len(tick.C) > 0 {
+			<-tick.C
+		}
+		rec.Add(trace.Event{Kind: trace.SubflowDown})
+		if len(tick.C) == 0 {
+			t.Error("the clock still idles")
+		}
 	})
 }

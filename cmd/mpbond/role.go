@@ -214,8 +214,6 @@ func (r *role) watchNetwork(ctx context.Context) {
 		slog.Debug("changes of interfaces are not reported: looking for them each second", "err", err)
 		return
 	}
-	r.clock.AllowIdle(true)
-	defer r.clock.AllowIdle(false)
 	passNetworkChanges(ctx, changed, r.clock)
 	if ctx.Err() == nil {
 		slog.Warn("changes of interfaces are no longer reported: looking for them each second",
@@ -223,9 +221,11 @@ func (r *role) watchNetwork(ctx context.Context) {
 	}
 }
 
-// passNetworkChanges makes a clock tick once for the changes that come together, until ctx ends or changed is
-// closed.
+// passNetworkChanges lets a clock idle, and makes it tick once for the changes that come together, until ctx ends
+// or changed is closed.
 func passNetworkChanges(ctx context.Context, changed <-chan struct{}, clock *pace.Clock) {
+	clock.AllowIdle(true)
+	defer clock.AllowIdle(false)
 	for range changed {
 		select {
 		case <-ctx.Done():
