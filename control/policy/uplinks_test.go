@@ -21,14 +21,16 @@ func TestUplinks(t *testing.T) {
 		passing bool
 	}{
 		{"only what costs", []Uplink{lte(false)}, true, "no other one works", false},
-		{"WiFi works", []Uplink{wifi(true, time.Minute), lte(false)}, false, "its data costs money, and another one works", false},
+		{"WiFi works", []Uplink{wifi(true, time.Minute), lte(false)}, false,
+			"its data costs money, and another one works", false},
 		{"WiFi has just been found", []Uplink{wifi(false, time.Second), lte(false)}, false,
 			"another one may work soon", true},
 		{"WiFi does not work", []Uplink{wifi(false, 3*time.Second), lte(false)}, true, "no other one works", false},
 		{"and has just failed again", []Uplink{wifi(false, time.Second), lte(true)}, true, "no other one works", false},
 		{"WiFi is back", []Uplink{wifi(true, 9*time.Second), lte(true)}, true,
 			"another one works again since a moment ago", true},
-		{"and stays", []Uplink{wifi(true, 10*time.Second), lte(true)}, false, "its data costs money, and another one works", false},
+		{"and stays", []Uplink{wifi(true, 10*time.Second), lte(true)}, false,
+			"its data costs money, and another one works", false},
 		{"one of two free ones", []Uplink{wifi(false, time.Hour), usb, lte(false)}, false,
 			"its data costs money, and another one works", false},
 	} {
