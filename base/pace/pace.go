@@ -83,7 +83,8 @@ func (t *Ticker) Stop() {
 }
 
 // Reset changes the interval, which must be positive, from the next tick on. It does nothing if the
-// interval is the same.
+// interval is the same. The first tick may come sooner than the interval, since it is at a multiple
+// of it; a tick that waits in C stays there.
 func (t *Ticker) Reset(interval time.Duration) {
 	c := t.clock
 	c.mu.Lock()
@@ -99,16 +100,20 @@ func (t *Ticker) Reset(interval time.Duration) {
 // AllowIdle sets whether the clock may idle. It may while the system reports what tasks would
 // otherwise have to look for: see TickNow.
 func (c *Clock) AllowIdle(allowed bool) {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mayIdle, c.lastMoved = allowed, time.Now()
 	if !allowed && c.isIdle {
-		c.tickAll(time.Now())
+		c.endIdleness(time.Now())
 	}
 }
 
 // Wake reports that bytes move, or that a task needs its usual pace for a few seconds. If the
-// program was idle, all tickers tick at once. Usually it costs one atomic load.
+// program was idle, the tickers that idleness made slower tick at once. Usually it costs one atomic
+// load.
 func (c *Clock) Wake() {
 	if c == nil || c.moved.Load() {
 		return
@@ -117,12 +122,13 @@ func (c *Clock) Wake() {
 	defer c.mu.Unlock()
 	c.moved.Store(true)
 	if c.isIdle {
-		c.tickAll(time.Now())
+		c.endIdleness(time.Now())
 	}
 }
 
-// TickNow does what Wake does and makes all tickers tick at once also if the program is not idle:
-// something has changed that tasks look for, such as an address of this device.
+// TickNow does what Wake does and makes all tickers tick at once, whatever their interval and also
+// if the program is not idle: something has changed that tasks look for, such as an address of this
+// device. Each call costs a run of every task, so the caller collects changes that come together.
 func (c *Clock) TickNow() {
 	if c == nil {
 		return
@@ -130,14 +136,22 @@ func (c *Clock) TickNow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.moved.Store(true)
-	c.tickAll(time.Now())
-}
-
-// tickAll returns to the usual pace and makes all tickers tick. mu must be held.
-func (c *Clock) tickAll(now time.Time) {
+	now := time.Now()
 	c.isIdle, c.lastMoved = false, now
 	for t := range c.tickers {
 		c.tick(t, now)
+	}
+	c.setTimer()
+}
+
+// endIdleness returns to the usual pace and makes the tickers tick that idleness made slower. mu must
+// be held.
+func (c *Clock) endIdleness(now time.Time) {
+	c.isIdle, c.lastMoved = false, now
+	for t := range c.tickers {
+		if t.interval < IdleInterval {
+			c.tick(t, now)
+		}
 	}
 	c.setTimer()
 }

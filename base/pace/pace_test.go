@@ -108,16 +108,19 @@ func TestWakeEndsIdlenessAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New()
 		c.AllowIdle(true)
-		task := runTask(c, time.Second)
+		task, rare := runTask(c, time.Second), runTask(c, 15*time.Second)
 		defer task.end()
+		defer rare.end()
 		task.passed(12500 * time.Millisecond)
 		c.Wake()
 		requireTicks(t, task.passed(0), 12.5)
-		c.Wake() // while awake, it makes no tick
+		requireTicks(t, rare.passed(0)) // idleness has not made it slower
+		c.Wake()                        // while awake, it makes no tick
 		requireTicks(t, task.passed(2500*time.Millisecond), 13, 14, 15)
 		c.Wake() // and keeps the clock awake
 		requireTicks(t, task.passed(10*time.Second), 16, 17, 18, 19, 20)
 		requireTicks(t, task.passed(20*time.Second), 30, 40)
+		requireTicks(t, rare.passed(0), 15, 30, 45)
 	})
 }
 
@@ -136,7 +139,7 @@ func TestTickNowTicksAtOnceIdleOrNot(t *testing.T) {
 		task.passed(200 * time.Millisecond)
 		c.TickNow()
 		requireTicks(t, task.passed(0), 22.7)
-		requireTicks(t, rare.passed(0), 22.5, 22.7)
+		requireTicks(t, rare.passed(0), 22.7)
 	})
 }
 
@@ -158,6 +161,7 @@ func TestClockIdlesOnlyWhileAllowed(t *testing.T) {
 		}
 		(*Clock)(nil).Wake()
 		(*Clock)(nil).TickNow()
+		(*Clock)(nil).AllowIdle(true)
 	})
 }
 

@@ -4,6 +4,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -15,6 +17,8 @@ import (
 
 	"mpbond/api"
 	"mpbond/base/identity"
+	"mpbond/base/pace"
+	"mpbond/base/waittest"
 )
 
 // TestIdleProgramsSleep checks that programs with an idle subflow, and with an open stream that carries nothing,
@@ -84,6 +88,35 @@ func TestIdleProgramsSleep(t *testing.T) {
 	}
 	defer far.Close()
 	requireSleep(t, "an open stream", programs)
+}
+
+// TestNetworkChangeTicks checks that a new address makes tasks with the longest intervals run.
+func TestNetworkChangeTicks(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	r := role{clock: pace.New()}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { r.watchNetwork(ctx); close(ended) }()
+	tick := r.clock.NewTicker(time.Hour)
+	defer tick.Stop()
+	n := 0
+	waittest.UntilSuccess(t, func() error { // the watch may not have begun
+		n++
+		addr := fmt.Sprintf("10.98.0.%d/24", n)
+		if out, err := exec.Command("ip", "addr", "add", addr, "dev", "v0").CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", addr, err, out)
+		}
+		select {
+		case <-tick.C:
+			return nil
+		case <-time.After(time.Second):
+			return errors.New("no tick")
+		}
+	})
+	cancel()
+	<-ended
 }
 
 // requireSleep checks that each of some programs soon wakes up a few times only in sleepWindow.

@@ -202,6 +202,10 @@ func (r *role) serveRoleAndAPI(ctx context.Context, d runningRole, handlers serv
 	return g.Wait()
 }
 
+// changesTogether is how long changes of the network are collected: an interface that comes up is reported
+// as a burst of links, addresses and routes.
+const changesTogether = 200 * time.Millisecond
+
 // watchNetwork lets the role's clock idle as long as the system reports changes of the network, and passes
 // these on, until ctx ends.
 func (r *role) watchNetwork(ctx context.Context) {
@@ -210,10 +214,29 @@ func (r *role) watchNetwork(ctx context.Context) {
 		slog.Debug("changes of interfaces are not reported: looking for them each second", "err", err)
 		return
 	}
-	r.clock.AllowIdle(true)
-	defer r.clock.AllowIdle(false)
+	passNetworkChanges(ctx, changed, r.clock)
+	if ctx.Err() == nil {
+		slog.Warn("changes of interfaces are no longer reported: looking for them each second",
+			"hint", "restart mpbond to save energy while idle")
+	}
+}
+
+// passNetworkChanges lets a clock idle, and makes it tick once for the changes that come together, until ctx ends
+// or changed is closed.
+func passNetworkChanges(ctx context.Context, changed <-chan struct{}, clock *pace.Clock) {
+	clock.AllowIdle(true)
+	defer clock.AllowIdle(false)
 	for range changed {
-		r.clock.TickNow()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(changesTogether):
+		}
+		select {
+		case <-changed: // one of the same burst
+		default:
+		}
+		clock.TickNow()
 	}
 }
 

@@ -4,6 +4,7 @@ package device
 
 import (
 	"context"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -59,4 +60,36 @@ func TestCountsAtOnceAfterIdleness(t *testing.T) {
 		all.Wait()
 		u.Close()
 	})
+}
+
+// TestConnectionsWakeClock checks which reports of connections end idleness.
+func TestConnectionsWakeClock(t *testing.T) {
+	for name, report := range map[string]func(u *Usage){
+		"a connection opens":          func(u *Usage) { (&fakeConn{local: "10.0.0.1:1"}).open(u, policy.ForHSPath) },
+		"one with a ledger carries":   func(u *Usage) { u.LedgerFor(policy.ForHSPath).Carrying() },
+		"one that is counted carries": func(u *Usage) { u.NoteCarrying() },
+		"one that CountConn is to count": func(u *Usage) {
+			local := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
+			u.CountConn(&fakeConn{}, policy.ForHSPath, "", local)()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				clock := pace.New()
+				clock.AllowIdle(true)
+				u, _, _ := newUsage(t)
+				u.SetClock(clock)
+				tick := clock.NewTicker(time.Second)
+				defer tick.Stop()
+				time.Sleep(pace.IdleInterval + pace.IdleInterval/2)
+				for len(tick.C) > 0 {
+					<-tick.C
+				}
+				if report(u); len(tick.C) == 0 {
+					t.Error("the clock still idles")
+				}
+			})
+		})
+	}
+	(*Usage)(nil).NoteCarrying()
 }

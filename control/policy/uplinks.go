@@ -26,6 +26,8 @@ type Uplink struct {
 type UplinkChoice struct {
 	Open   bool
 	Reason string
+	// IsPassing is set if time alone changes the choice within some seconds.
+	IsPassing bool
 }
 
 // Uplinks decides for each uplink whether it carries a direct subflow. Free ones always do; the
@@ -46,15 +48,15 @@ func Uplinks(now time.Time, list []Uplink) []UplinkChoice {
 	for i, u := range list {
 		switch {
 		case !u.Metered:
-			choices[i] = UplinkChoice{true, "its data is free"}
+			choices[i] = UplinkChoice{Open: true, Reason: "its data is free"}
 		case works && (steady || !u.Open):
-			choices[i] = UplinkChoice{false, "its data costs money, and another one works"}
+			choices[i] = UplinkChoice{Reason: "its data costs money, and another one works"}
 		case works:
-			choices[i] = UplinkChoice{true, "another one works again since a moment ago"}
+			choices[i] = UplinkChoice{true, "another one works again since a moment ago", true}
 		case lately && !u.Open:
-			choices[i] = UplinkChoice{false, "another one may work soon"}
+			choices[i] = UplinkChoice{false, "another one may work soon", true}
 		default:
-			choices[i] = UplinkChoice{true, "no other one works"}
+			choices[i] = UplinkChoice{Open: true, Reason: "no other one works"}
 		}
 	}
 	return choices

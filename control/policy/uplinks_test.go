@@ -14,22 +14,25 @@ func TestUplinks(t *testing.T) {
 	lte := func(open bool) Uplink { return Uplink{"wwan0", true, open, open, ago(time.Hour)} }
 	usb := Uplink{"usb0", false, true, true, ago(time.Second)}
 	for _, c := range []struct {
-		name string
-		list []Uplink
-		lte  bool
-		why  string
+		name    string
+		list    []Uplink
+		lte     bool
+		why     string
+		passing bool
 	}{
-		{"only what costs", []Uplink{lte(false)}, true, "no other one works"},
-		{"WiFi works", []Uplink{wifi(true, time.Minute), lte(false)}, false, "its data costs money, and another one works"},
+		{"only what costs", []Uplink{lte(false)}, true, "no other one works", false},
+		{"WiFi works", []Uplink{wifi(true, time.Minute), lte(false)}, false,
+			"its data costs money, and another one works", false},
 		{"WiFi has just been found", []Uplink{wifi(false, time.Second), lte(false)}, false,
-			"another one may work soon"},
-		{"WiFi does not work", []Uplink{wifi(false, 3*time.Second), lte(false)}, true, "no other one works"},
-		{"and has just failed again", []Uplink{wifi(false, time.Second), lte(true)}, true, "no other one works"},
+			"another one may work soon", true},
+		{"WiFi does not work", []Uplink{wifi(false, 3*time.Second), lte(false)}, true, "no other one works", false},
+		{"and has just failed again", []Uplink{wifi(false, time.Second), lte(true)}, true, "no other one works", false},
 		{"WiFi is back", []Uplink{wifi(true, 9*time.Second), lte(true)}, true,
-			"another one works again since a moment ago"},
-		{"and stays", []Uplink{wifi(true, 10*time.Second), lte(true)}, false, "its data costs money, and another one works"},
+			"another one works again since a moment ago", true},
+		{"and stays", []Uplink{wifi(true, 10*time.Second), lte(true)}, false,
+			"its data costs money, and another one works", false},
 		{"one of two free ones", []Uplink{wifi(false, time.Hour), usb, lte(false)}, false,
-			"its data costs money, and another one works"},
+			"its data costs money, and another one works", false},
 	} {
 		got := Uplinks(now, c.list)
 		for i, u := range c.list {
@@ -37,7 +40,7 @@ func TestUplinks(t *testing.T) {
 				t.Errorf("%s: %s is not used: %s", c.name, u.Name, got[i].Reason)
 			}
 		}
-		if last := got[len(got)-1]; last.Open != c.lte || last.Reason != c.why {
+		if last := got[len(got)-1]; last != (UplinkChoice{c.lte, c.why, c.passing}) {
 			t.Errorf("%s: %+v", c.name, last)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"mpbond/base/pace"
 )
 
-// interfaceInterval is how often the list of interfaces is checked.
+// interfaceInterval is how often the list of interfaces is checked, unless the clock idles.
 const interfaceInterval = 5 * time.Second
 
 // Announcement is what a device announces.
@@ -28,7 +28,8 @@ type Announcement struct {
 }
 
 // Announce announces a service of this device, on each local interface and with its current
-// addresses, until ctx ends. It looks for other interfaces at the pace of clock.
+// addresses, until ctx ends. It checks for changed interfaces with each tick of clock: at intervals,
+// and at once when the system reports a change.
 func Announce(ctx context.Context, s Announcement, clock *pace.Clock, log *slog.Logger) {
 	a := announcer{service: s.Service, port: s.Port, txt: txtRecords(s.ID), log: log,
 		instance: strings.ToLower(rand.Text()[:12]), responders: map[string]responder{}}

@@ -5,6 +5,8 @@ package dial
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -12,6 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mpbond/base/pace"
+	"mpbond/control/device"
+	"mpbond/control/policy"
 	"mpbond/link/tcp"
 )
 
@@ -418,6 +423,51 @@ func TestRedialUDP(t *testing.T) {
 		cancel()
 		if w.d.RedialUDP(cancelled, "home:7600", tcp.Options{}) != nil || w.whyTCP("") != "" {
 			t.Error("what was cancelled says nothing of UDP")
+		}
+	})
+}
+
+// carryingConn is a connection that reads a few bytes once and then only fails.
+type carryingConn struct {
+	Conn
+	read bool
+}
+
+func (*carryingConn) LocalAddr() net.Addr { return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+func (c *carryingConn) Read(p []byte) (int, error) {
+	if c.read {
+		return 0, io.EOF
+	}
+	c.read = true
+	return len(p), nil
+}
+
+func (*carryingConn) Write(p []byte) (int, error) { return len(p), nil }
+
+// TestCountedConnWakesClock checks that a counted connection ends idleness when it carries bytes, and only then.
+func TestCountedConnWakesClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := pace.New()
+		clock.AllowIdle(true)
+		usage := device.NewUsage(slog.New(slog.DiscardHandler))
+		usage.SetClock(clock)
+		c := Count(&carryingConn{}, usage, policy.ForHSPath)
+		tick := clock.NewTicker(time.Second)
+		defer tick.Stop()
+		for _, step := range []struct {
+			name  string
+			run   func([]byte) (int, error)
+			wakes bool
+		}{{"a read", c.Read, true}, {"a read at the end", c.Read, false}, {"a write", c.Write, true}} {
+			time.Sleep(2*pace.IdleInterval + pace.IdleInterval/2)
+			for len(tick.C) > 0 {
+				<-tick.C
+			}
+			_, _ = step.run(make([]byte, 10))
+			if wakes := len(tick.C) > 0; wakes != step.wakes {
+				t.Errorf("%s wakes: %v", step.name, wakes)
+			}
 		}
 	})
 }

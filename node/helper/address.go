@@ -18,10 +18,6 @@ import (
 // peer, and a waiting pipe notices nothing for 50 s.
 const addressInterval = time.Second
 
-// linkRecheckCount is how many times the link in use is checked after a change of addresses, since
-// routes may change later.
-const linkRecheckCount = 5
-
 // minSleep is how much later than expected a check must run to show that this device slept.
 const minSleep = 4 * time.Second
 
@@ -36,19 +32,17 @@ type addressWatch struct {
 	listAddresses func() (map[netip.Addr]bool, error) // device.LocalAddresses; fakes in tests
 	wall          func() time.Time                    // wallClock; fakes in tests
 
-	last         time.Time           // time of the last check, by the wall clock
-	lastDue      time.Time           // when that check was due, by the monotonic clock
-	known        map[netip.Addr]bool // all addresses that this device ever had
-	before       map[netip.Addr]bool // at the last check; nil before the first
-	linkRechecks int                 // checks of the link in use that remain
+	last    time.Time           // time of the last check, by the wall clock
+	lastDue time.Time           // when that check was due, by the monotonic clock
+	known   map[netip.Addr]bool // all addresses that this device ever had
+	before  map[netip.Addr]bool // at the last check; nil before the first
 }
 
 // addressChange is the result of one check.
 type addressChange struct {
-	slept         time.Duration       // 0: the device was awake
-	addresses     bool                // the addresses differ from the last check
-	linkMayDiffer bool                // another link may be in use
-	isLost        func(net.Addr) bool // whether a local address is lost; nil if addresses could not be read
+	slept     time.Duration       // 0: the device was awake
+	addresses bool                // the addresses differ from the last check
+	isLost    func(net.Addr) bool // whether a local address is lost; nil if addresses could not be read
 }
 
 func newAddressWatch() *addressWatch {
@@ -73,11 +67,7 @@ func (w *addressWatch) detectChanges(due time.Time) (c addressChange) {
 	maps.Copy(w.known, present)
 	if !maps.Equal(present, w.before) {
 		c.addresses = w.before != nil
-		w.before, w.linkRechecks = present, linkRecheckCount
-	}
-	if w.linkRechecks > 0 {
-		w.linkRechecks--
-		c.linkMayDiffer = true
+		w.before = present
 	}
 	c.isLost = func(local net.Addr) bool {
 		a, err := netip.ParseAddrPort(local.String())
@@ -126,9 +116,8 @@ func (h *Helper) applyAddressChange(c addressChange) {
 	if c.addresses {
 		h.calls.callNow.fireSignal()
 	}
-	if c.linkMayDiffer {
-		h.applySuspension(h.facts.setSharedLink(h.linkToServers(), time.Now()))
-	}
+	// Routes change without addresses, and later than these.
+	h.applySuspension(h.facts.setSharedLink(h.linkToServers(), time.Now()))
 	if c.isLost != nil {
 		h.calls.waiting.dropPipesWhere(errAddress, c.isLost)
 		for _, s := range h.relays.relayedSubflows() {

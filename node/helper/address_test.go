@@ -247,27 +247,24 @@ func TestAddressWatch(t *testing.T) {
 		err      error
 		slept    time.Duration
 		others   bool
-		mayDiff  bool
 		unlooked bool
 		lost     []string
 	}{
-		{after: time.Second, list: []string{one}, mayDiff: true},
-		{after: time.Second, list: []string{one, two}, others: true, mayDiff: true},
+		{after: time.Second, list: []string{one}},
+		{after: time.Second, list: []string{one, two}, others: true},
 		{after: time.Second, err: errors.New("no netlink"), unlooked: true},
-		{after: time.Second, list: []string{two}, others: true, mayDiff: true, lost: []string{one}},
-		{after: time.Minute, list: []string{two}, slept: 59 * time.Second, mayDiff: true, lost: []string{one}},
-		{after: minSleep, list: []string{two}, mayDiff: true, lost: []string{one}},
-		{after: -time.Hour, list: []string{two}, mayDiff: true, lost: []string{one}}, // the clock was set
-		{after: time.Second, list: []string{two}, mayDiff: true, lost: []string{one}},
-		{after: time.Second, list: []string{two}, lost: []string{one}}, // routes have changed
-		{after: time.Second, list: []string{one}, others: true, mayDiff: true, lost: []string{two}},
-		{after: time.Minute, dueAfter: time.Minute, list: []string{one}, mayDiff: true, lost: []string{two}}, // idle
+		{after: time.Second, list: []string{two}, others: true, lost: []string{one}},
+		{after: time.Minute, list: []string{two}, slept: 59 * time.Second, lost: []string{one}},
+		{after: minSleep, list: []string{two}, lost: []string{one}},
+		{after: -time.Hour, list: []string{two}, lost: []string{one}}, // the clock was set
+		{after: time.Second, list: []string{two}, lost: []string{one}},
+		{after: time.Second, list: []string{one}, others: true, lost: []string{two}},
+		{after: time.Minute, dueAfter: time.Minute, list: []string{one}, lost: []string{two}}, // idle
 	} {
 		clock, broken, due = clock.Add(c.after), c.err, due.Add(cmp.Or(c.dueAfter, addressInterval))
 		a.set(c.list...)
 		got := w.detectChanges(due)
-		if got.slept != c.slept || got.addresses != c.others || got.linkMayDiffer != c.mayDiff ||
-			(got.isLost == nil) != c.unlooked {
+		if got.slept != c.slept || got.addresses != c.others || (got.isLost == nil) != c.unlooked {
 			t.Errorf("%d: %+v", i, got)
 		}
 		for _, ip := range []string{one, two, foreign} {

@@ -86,7 +86,7 @@ func (f *finder) runSearchLoop(ctx context.Context, primaries func() []roamingPr
 				changed()
 			}
 			if wait = min(wait*3/2, maxSearchInterval); wait < pace.IdleInterval {
-				f.clock.Wake() // the first searches are not delayed
+				f.clock.Wake() // for some seconds, so that idleness does not delay the first searches
 			}
 		}
 		t.Reset(wait)

@@ -112,11 +112,11 @@ type emptyClass struct {
 	emptyFor time.Duration
 }
 
-// listEmptyClasses returns the classes that have had no subflow for longer than limit.
-func (c *classTable) listEmptyClasses(now time.Time, limit time.Duration) (list []emptyClass) {
+// listEmptyClasses returns the classes without an allowed subflow.
+func (c *classTable) listEmptyClasses(now time.Time) (list []emptyClass) {
 	for _, g := range c.list {
-		if gone := now.Sub(g.emptySince); !g.emptySince.IsZero() && gone > limit {
-			list = append(list, emptyClass{g.id, gone})
+		if !g.emptySince.IsZero() {
+			list = append(list, emptyClass{g.id, now.Sub(g.emptySince)})
 		}
 	}
 	return list

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,15 +116,14 @@ func TestClassPlan(t *testing.T) {
 		subflows []policy.ClassSubflow
 		again    bool // the bond is new
 		changed  bool
-		empty    int // classes without a subflow for over a minute
+		empty    []emptyClass
 	}{
-		{[]policy.ClassSubflow{own}, false, true, 0},
-		{[]policy.ClassSubflow{own}, false, false, 0},
-		{[]policy.ClassSubflow{own}, false, false, 1},
-		{[]policy.ClassSubflow{own}, true, true, 1},
-		{[]policy.ClassSubflow{own, helped}, false, true, 0},
-		{[]policy.ClassSubflow{helped}, false, false, 0},
-		{nil, false, true, 0},
+		{[]policy.ClassSubflow{own}, false, true, []emptyClass{{id, 0}}},
+		{[]policy.ClassSubflow{own}, false, false, []emptyClass{{id, 40 * time.Second}}},
+		{[]policy.ClassSubflow{own}, true, true, []emptyClass{{id, 80 * time.Second}}},
+		{[]policy.ClassSubflow{own, helped}, false, true, nil},
+		{[]policy.ClassSubflow{helped}, false, false, nil},
+		{nil, false, true, []emptyClass{{id, 0}}},
 	} {
 		if step.again {
 			c.markAllUnsent()
@@ -132,7 +132,7 @@ func TestClassPlan(t *testing.T) {
 		if changed != step.changed || len(plan) != 1 || plan[0].ID != id {
 			t.Errorf("step %d: changed %v, %+v", i, changed, plan)
 		}
-		if list := c.listEmptyClasses(now, time.Minute); len(list) != step.empty {
+		if list := c.listEmptyClasses(now); !slices.Equal(list, step.empty) {
 			t.Errorf("step %d: empty are %+v", i, list)
 		}
 		now = now.Add(40 * time.Second)

@@ -390,13 +390,14 @@ func (g *fleetGuide) askSoon() {
 func (g *fleetGuide) runQuestions(ctx context.Context) {
 	t := g.clock.NewTicker(minOfferDelay)
 	defer t.Stop()
-	// Bytes carried when the server was last asked, and a second ago.
-	askedAt, before := uint64(0), uint64(0)
+	askedAt := uint64(0) // bytes carried when the server was last asked
+	var quiet quietMeter
 	for {
+		var now time.Time
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case now = <-t.C:
 		}
 		if g.joined() == nil && g.server.isFleet() {
 			g.reload() // joined while this primary runs
@@ -406,10 +407,8 @@ func (g *fleetGuide) runQuestions(ctx context.Context) {
 		}
 		s := g.bond.currentSession()
 		carried := carriedBytes(s)
-		if carried < before { // subflows have ended, or it is another session: their bytes count from now on
-			askedAt, before = min(askedAt, carried), carried
-		}
-		isQuiet := carried > 0 && carried-before < uint64(quietBytes)
+		askedAt = min(askedAt, carried) // subflows have ended, or it is another session
+		isQuiet := quiet.observe(now, carried)
 		g.mu.Lock()
 		// an idle connection is no reason to wake a radio
 		isDue := g.asked.IsZero() || time.Since(g.asked) >= offerInterval && carried > askedAt+idleBytes
@@ -417,7 +416,7 @@ func (g *fleetGuide) runQuestions(ctx context.Context) {
 			g.asked = time.Now()
 		}
 		g.mu.Unlock()
-		if before = carried; !isDue {
+		if !isDue {
 			continue
 		}
 		err := g.ask(ctx, s)
@@ -428,8 +427,26 @@ func (g *fleetGuide) runQuestions(ctx context.Context) {
 			g.moveNearer(ctx, s) // now, when the radio is awake anyway
 		}
 		askedAt = carriedBytes(s)
-		before = askedAt
+		quiet = quietMeter{time.Now(), askedAt}
 	}
+}
+
+// quietMeter decides from the bytes that a bond has carried whether it is quiet.
+type quietMeter struct {
+	since   time.Time // when carried was observed; zero: never
+	carried uint64
+}
+
+// observe reports whether the bond carries something, but little, as far as at least a second shows: ticks may come
+// sooner. A smaller number than the last one is of other subflows, and counts from now on.
+func (m *quietMeter) observe(now time.Time, carried uint64) (isQuiet bool) {
+	whole := now.Sub(m.since) >= time.Second
+	if carried >= m.carried && !whole {
+		return false
+	}
+	isQuiet = whole && carried > 0 && carried >= m.carried && carried-m.carried < uint64(quietBytes)
+	*m = quietMeter{now, carried}
+	return isQuiet
 }
 
 // carriedBytes returns how many bytes the present subflows of a session have carried, 0 without streams. A subflow

@@ -44,6 +44,7 @@ func greetServer(cfg Config, key *identity.Key) func(context.Context, identity.P
 func (g *fleetGuide) runSilenceWatch(ctx context.Context) {
 	t := g.clock.NewTicker(silenceCheck)
 	defer t.Stop()
+	var leftAloneUntil time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -54,9 +55,10 @@ func (g *fleetGuide) runSilenceWatch(ctx context.Context) {
 		switch s := g.bond.currentSession(); {
 		case !g.isActive() || s.endpoint.Streams() == 0:
 			next = idleSilenceCheck
+		case time.Now().Before(leftAloneUntil):
 		case s.endpoint.StalledFor() >= silentFor:
 			if g.leaveSilent(ctx, s); s == g.bond.currentSession() {
-				next = silenceRecheck
+				leftAloneUntil = time.Now().Add(silenceRecheck)
 			}
 		}
 		t.Reset(next)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"mpbond/base/identity"
+	"mpbond/link/wire"
 )
 
 // TestSilentServer checks when a server whose bond has stalled counts as silent.
@@ -71,4 +72,40 @@ func TestSilentServer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestServerIsLeftAloneAfterCheck checks that a server is left alone for silenceRecheck after a check that took longer
+// than that.
+func TestServerIsLeftAloneAfterCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBondHolder(t, time.Hour)
+		defer endBond(t, b)
+		attachMuteSubflow(t, b)
+		if _, err := b.currentSession().endpoint.Dial("web:80", wire.ModeBond, 0); err != nil {
+			t.Fatal(err)
+		}
+		g := newTestGuide(t, b, fakeServers{addrOf("b"): 20 * time.Millisecond}, "a", "b")
+		now, _ := g.server.currentServer()
+		began := make(chan time.Time, 99) // of checks
+		g.greet = func(ctx context.Context, p identity.Peer) error {
+			if p.Key == now.Key {
+				began <- time.Now()
+			}
+			<-ctx.Done() // no server completes a handshake
+			return ctx.Err()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { g.runSilenceWatch(ctx); close(ended) }()
+		last := <-began
+		for range 3 {
+			next := <-began
+			if apart := next.Sub(last); apart < greetLimit+silenceRecheck {
+				t.Errorf("checks %v apart, want at least %v", apart, greetLimit+silenceRecheck)
+			}
+			last = next
+		}
+		cancel()
+		<-ended
+	})
 }

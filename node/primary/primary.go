@@ -265,10 +265,10 @@ func (p *Primary) runMaintenance(ctx context.Context) {
 	}
 }
 
-// awaitsProgress reports whether a bond waits for something that may have to be given up: for bytes in
-// flight, or with streams for a subflow.
+// awaitsProgress reports whether a bond waits for something that may have to be given up: for stalled
+// bytes, or with streams or flows for a subflow.
 func awaitsProgress(e *endpoint.Endpoint) bool {
-	return len(e.SilentSubflows(0)) > 0 || e.NoSubflowFor() > 0 && e.Streams() > 0
+	return len(e.SilentSubflows(0)) > 0 || e.NoSubflowFor() > 0 && e.Streams()+len(e.FlowList()) > 0
 }
 
 // Fleet returns the fleet that this device has joined, nil if there is none.

@@ -317,6 +317,7 @@ func (b *bondHolder) dialOnSubflow(ctx context.Context, dest string, id wire.Sub
 
 // dialPackets opens a datagram flow. It does not wait.
 func (b *bondHolder) dialPackets() (*endpoint.PacketConn, error) {
+	b.clock.Wake()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.active.endpoint.DialPackets(false)
@@ -470,7 +471,18 @@ func (b *bondHolder) runClassLoop(ctx context.Context) {
 func (b *bondHolder) failEmptyClasses(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, c := range b.classes.listEmptyClasses(now, b.streamTimeout) {
+	empty := b.classes.listEmptyClasses(now)
+	if len(empty) == 0 {
+		return
+	}
+	inUse := b.active.endpoint.ClassesInUse()
+	for _, c := range empty {
+		if inUse[c.id] {
+			b.clock.Wake() // what waits must not wait longer because nothing moves
+		}
+		if c.emptyFor <= b.streamTimeout {
+			continue
+		}
 		b.active.endpoint.FailClass(c.id, min(b.streamTimeout, minStreamWait), wire.Reset{Code: wire.CodeTimeout,
 			Text: fmt.Sprintf("no device that the policy allows has worked for %v", c.emptyFor.Round(time.Second))})
 	}

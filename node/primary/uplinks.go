@@ -76,7 +76,9 @@ func (u *uplinks) updateUplinks(ctx context.Context, now time.Time) error {
 		found = []string{""}
 	}
 	if err == nil || !any { // without a list, open uplinks stay
-		u.applyUplinkChoice(ctx, now, found)
+		if u.applyUplinkChoice(ctx, now, found) {
+			u.clock.Wake()
+		}
 	}
 	return err
 }
@@ -92,8 +94,9 @@ func (u *uplinks) hasUplinks() (named, any bool) {
 	return named, len(u.all) > 0
 }
 
-// applyUplinkChoice opens and closes uplinks so that they match the choice of policy among found.
-func (u *uplinks) applyUplinkChoice(ctx context.Context, now time.Time, found []string) {
+// applyUplinkChoice opens and closes uplinks so that they match the choice of policy among found. It
+// reports whether time alone changes the choice within some seconds.
+func (u *uplinks) applyUplinkChoice(ctx context.Context, now time.Time, found []string) (isPassing bool) {
 	list := make([]policy.Uplink, len(found))
 	for i, name := range found {
 		list[i] = policy.Uplink{Name: name, Metered: u.isMetered(name)}
@@ -117,7 +120,7 @@ func (u *uplinks) applyUplinkChoice(ctx context.Context, now time.Time, found []
 	for i, c := range policy.Uplinks(now, list) {
 		name := found[i]
 		one := u.all[name]
-		one.reason = c.Reason
+		one.reason, isPassing = c.Reason, isPassing || c.IsPassing
 		switch {
 		case c.Open && one.stop == nil && ctx.Err() == nil:
 			u.log.Info("interface in use", "interface", name, "reason", c.Reason)
@@ -131,6 +134,7 @@ func (u *uplinks) applyUplinkChoice(ctx context.Context, now time.Time, found []
 			u.closeUplink(name, one, c.Reason)
 		}
 	}
+	return isPassing
 }
 
 // isUplinkAwaited reports whether an uplink that has disappeared stays until a found one is up, so
@@ -161,14 +165,26 @@ func (u *uplinks) closeUplink(name string, one *uplink, reason string) {
 
 // countSubflow adds by to the subflow count of an interface.
 func (u *uplinks) countSubflow(name string, by int) {
+	if u.changeSubflowCount(name, by) {
+		u.clock.Wake() // policy may decide otherwise some seconds from now
+	}
+}
+
+// changeSubflowCount does the work of countSubflow. It reports whether the interface has its first
+// subflow, or lost its last one.
+func (u *uplinks) changeSubflowCount(name string, by int) (changed bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if one := u.all[name]; one != nil {
-		was := one.subflows > 0
-		if one.subflows = max(one.subflows+by, 0); was != (one.subflows > 0) {
-			one.since = time.Now()
-		}
+	one := u.all[name]
+	if one == nil {
+		return false
 	}
+	was := one.subflows > 0
+	one.subflows = max(one.subflows+by, 0)
+	if changed = was != (one.subflows > 0); changed {
+		one.since = time.Now()
+	}
+	return changed
 }
 
 // uplinkFinder lists the interfaces that reach the Internet.
