@@ -57,12 +57,12 @@ func readRevision(dir string) (uint64, error) {
 		"write a number into "+path+" above the revisions of all records beside it")
 }
 
-// noteChange adds a line to the file of changes. It neither waits for the disk nor fails: changedKeys notices lines that
-// are missing.
+// noteChange adds a line to the file of changes. It neither waits for the disk nor fails: changedKeys notices missing
+// lines.
 func noteChange(dir string, revision uint64, key string) {
 	path := filepath.Join(dir, changesFile)
 	flags := os.O_CREATE | os.O_APPEND | os.O_WRONLY | userfile.NoFollow
-	if st, err := os.Lstat(path); err == nil && st.Size() > maxChangesFile {
+	if st, err := userfile.Lstat(path); err == nil && st.Size() > maxChangesFile {
 		flags |= os.O_TRUNC // Windows allows no truncation later
 	}
 	if f, err := userfile.OpenFile(path, flags, 0o600); err == nil {
