@@ -308,10 +308,11 @@ func TestOneUse(t *testing.T) {
 // that no other device can.
 func TestInterruptedEnrolment(t *testing.T) {
 	w := newWorld(t)
-	a, b := w.join("eu1", nil), w.join("eu2", nil)
+	engine := w.open()
+	engine.Store = failCreate{engine.Store} // before the server reads it
+	a, b := w.joinBy(engine, "eu1", nil), w.join("eu2", nil)
 	w.awaitReady(b)
 	code, d := w.invite(fleet.InviteTerms{}), device{newKey(t)}
-	a.store.Store = failCreate{a.store.Store}
 	if _, err := d.enroll(t.Context(), a, code); !fault.Is(err, fault.Unreachable) {
 		t.Fatalf("enrolled without a record: %v", err)
 	}
@@ -507,11 +508,12 @@ func TestForgeries(t *testing.T) {
 // as the code lives, and that this undoes no later decision.
 func TestUsedCode(t *testing.T) {
 	w := newWorld(t)
-	a, b := w.join("eu1", nil), w.join("eu2", nil)
+	engine := w.open()
+	lives := &codeLives{Store: engine.Store}
+	engine.Store = lives // before the server reads it
+	a, b := w.joinBy(engine, "eu1", nil), w.join("eu2", nil)
 	w.awaitReady(a)
 	w.awaitReady(b)
-	lives := &codeLives{Store: a.store.Store}
-	a.store.Store = lives
 	first, d := w.invite(fleet.InviteTerms{Life: time.Hour, Name: "anna"}), device{newKey(t)}
 	use := func(m *member, code pairing.Code, want string) {
 		t.Helper()
