@@ -86,6 +86,10 @@ func TestForecastsOfAnswersTogether(t *testing.T) {
 	if more := expected() - alone; more.Round(time.Millisecond) != 16*time.Millisecond {
 		t.Errorf("beside another answer it is expected %v later", more)
 	}
+	other.RecordMovedBytes(other.now.Add(50*time.Millisecond), false, 100_000)
+	if more := expected() - alone; more.Round(time.Millisecond) != 100*time.Millisecond {
+		t.Errorf("beside 100 KB of another answer it is expected %v later", more)
+	}
 	other.RecordEnd(other.now, true)
 	if again := expected(); again != alone {
 		t.Errorf("after the other one it is expected in %v, before in %v", again, alone)
