@@ -93,7 +93,8 @@ func newUsageCounts(store Store, server string) *usageCounts {
 // monthOfDay returns the month of a day.
 func monthOfDay(day string) string { return day[:min(len(day), len("2006-01"))] }
 
-// smallChange bounds a small change of a count, besides a hundredth of the count.
+// smallChange is how many bytes may be missing in the counts of the engine, and no more than a hundredth of
+// the count.
 const smallChange = 16 * unit.KB
 
 // isSmallChange reports whether counts differ so little from what the engine has that they need not be written: idle

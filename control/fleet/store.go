@@ -119,12 +119,12 @@ type Event struct {
 //
 // When Create, Update, Put or Delete has returned, the next change of that record sees what it did. But Get and
 // ListUnder may return the former record for some milliseconds: another node of the engine may answer them. All errors
-// besides ErrNoRecord and ErrConflict are faults. Safe for concurrent use.
+// but ErrNoRecord and ErrConflict are faults. Safe for concurrent use.
 type Store interface {
 	// Get returns a record, or ErrNoRecord.
 	Get(ctx context.Context, b Bucket, key string) (Record, error)
-	// ListUnder returns the records whose keys are one of the prefixes, a dot and a word without a dot. It is one request
-	// for many prefixes.
+	// ListUnder returns the records whose keys are one of the prefixes, a dot and a word without a dot. It takes few
+	// requests for many prefixes.
 	ListUnder(ctx context.Context, b Bucket, prefixes []string) ([]Record, error)
 	// Create adds a record that ends after life (0: never). ErrConflict: there is one.
 	Create(ctx context.Context, b Bucket, key string, value []byte, life time.Duration) (revision uint64, err error)
@@ -137,7 +137,7 @@ type Store interface {
 	Delete(ctx context.Context, b Bucket, key string, revision uint64) error
 	// Watch calls take with all records, then with IsCurrent, then with each change, in order, until ctx
 	// ends, which is no error. It outlives losses of the engine: afterwards it goes on with what has
-	// changed meanwhile. Of several changes of one record it may report the last one only. If it cannot tell what has
+	// changed meanwhile. Of several changes of one record it may report the last one only. If it cannot find out what has
 	// changed, it returns an error, and the caller must call Watch again. ErrReplaced says that the engine has lost its
 	// records.
 	Watch(ctx context.Context, b Bucket, take func(Change)) error

@@ -170,8 +170,8 @@ func TestOneIsAskedForAll(t *testing.T) {
 	}
 }
 
-// TestAliveAfterLastByte: a direct subflow whose TCP has acknowledged what was sent after its last byte is not
-// probed, however long it is quiet. Any other one is.
+// TestAliveAfterLastByte: after an answer, a direct subflow whose TCP has acknowledged what was sent since its last
+// byte is not probed, however long it is quiet. Any other one is.
 func TestAliveAfterLastByte(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -196,6 +196,87 @@ func TestAliveAfterLastByte(t *testing.T) {
 		if got := len(asked) == 1 && asked[0] == 1; got != c.want || len(asked) > 1 {
 			t.Errorf("%s: asked %v", c.name, asked)
 		}
+	}
+}
+
+// TestPauseLikeTheOneBefore: where bytes come without a request, a direct subflow that was alive after its last
+// byte is not probed in a pause at most a quarter longer than the last one. Any other subflow is probed, and any
+// is probed when the pause gets longer.
+func TestPauseLikeTheOneBefore(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name   string
+		helped bool
+		queue  unit.Bytes    // of the subflow's TCP
+		answer time.Duration // how long each question waits for one
+		brings []time.Duration
+		after  time.Duration // when it is asked after the last bytes
+	}{
+		{"well", false, 0, 100 * ms, []time.Duration{2000 * ms}, 2500 * ms},
+		{"nothing heard", false, 100, 100 * ms, []time.Duration{2000 * ms}, 1000 * ms},
+		{"by a helper", true, 0, 100 * ms, []time.Duration{2000 * ms}, 1000 * ms},
+		{"while it may be asked", false, 0, 100 * ms, []time.Duration{4500 * ms}, 4000 * ms},
+		{"a gap is no pause", false, 0, 100 * ms, []time.Duration{2000 * ms, 2100 * ms}, 2500 * ms},
+		{"the newest", false, 0, 100 * ms, []time.Duration{2000 * ms, 3200 * ms}, 1500 * ms},
+		{"a new beginning", false, 0, 100 * ms, []time.Duration{2000 * ms, 7500 * ms}, 1000 * ms},
+		{"a stall", false, 0, 900 * ms, []time.Duration{2000 * ms}, 1000 * ms},
+	} {
+		b := newReceiver(t)
+		observeUnacked(b, start, 0)
+		b.silence.isUnasked = true
+		p := b.subflows.subflowByID(1)
+		p.est.Helped = c.helped
+		var last, unanswered, asked time.Duration
+		for at := 20 * ms; at < 15*time.Second && asked == 0; at += 20 * ms {
+			now := start.Add(at)
+			b.ObserveLocalHop(1, now, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: c.queue,
+				Acked: uint64(at / ms)})
+			if unanswered > 0 && at >= unanswered+c.answer {
+				acknowledge(t, b, now)
+				unanswered = 0
+			}
+			if len(c.brings) > 0 && at >= c.brings[0] {
+				receiveBytes(t, b, 1, at.Seconds())
+				last, c.brings = at, c.brings[1:]
+			}
+			sentSince := !p.lastSent.Before(p.lastData)
+			b.Tick(now)
+			if pings := takeProbes(b, now); len(pings) > 0 && unanswered == 0 {
+				if !sentSince {
+					t.Fatalf("%s: no ACK was sent before the question", c.name)
+				}
+				if unanswered = at; len(c.brings) == 0 {
+					asked = at
+				}
+			}
+		}
+		if got := asked - last; got < c.after || got > c.after+50*ms {
+			t.Errorf("%s: asked after %v, want %v", c.name, got, c.after)
+		}
+	}
+}
+
+// TestEarlierSubflowDoesNotWait: a pause like the last one does not delay the probe of a subflow
+// that brought nothing until the end.
+func TestEarlierSubflowDoesNotWait(t *testing.T) {
+	b := newReceiver(t)
+	b.silence.lastPause = 3 * time.Second
+	b.subflows.subflowByID(2).est.Helped = false
+	for _, s := range []float64{0.1, 0.2, 0.3} {
+		receiveBytes(t, b, 2, s)
+	}
+	at := 0.0
+	for s := 0.3; s < 3 && at == 0; s += 0.02 {
+		now := start.Add(time.Duration(s * float64(time.Second)))
+		observeUnacked(b, now, 0)
+		b.Tick(now)
+		if pings := takeProbes(b, now); len(pings) > 0 && pings[0] == 1 {
+			at = s
+		}
+		acknowledge(t, b, now)
+	}
+	if at < 1.28 || at > 1.34 {
+		t.Errorf("the first one is asked after %.2f s", at)
 	}
 }
 

@@ -231,7 +231,7 @@ func TestProbeQuiet(t *testing.T) {
 		pause time.Duration // before the last byte
 		asked bool          // in that pause
 		alive bool          // what was sent last has arrived
-		blind bool          // the hop's system tells nothing
+		blind bool          // the system does not report what the hop has acknowledged
 		want  time.Duration // after the last byte; 0: never
 	}{
 		{"primary", true, 0, true, false, false, minQuietTime},

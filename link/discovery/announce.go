@@ -20,7 +20,7 @@ import (
 // interfaceInterval is how often the list of interfaces is checked, unless the clock idles.
 const interfaceInterval = 5 * time.Second
 
-// Announcement is what a device announces.
+// Announcement describes a service of a device.
 type Announcement struct {
 	Service Service
 	ID      string // of this device, which all devices on the network can read; "" announces none

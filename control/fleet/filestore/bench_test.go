@@ -71,7 +71,7 @@ func BenchmarkListUnder(b *testing.B) {
 func BenchmarkWatch(b *testing.B) {
 	s, devices := openFull(b)
 	w := newWatch(s, fleet.Devices)
-	if _, err := w.poll(); err != nil {
+	if _, err := w.pollChanges(); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
@@ -80,7 +80,7 @@ func BenchmarkWatch(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StartTimer()
-		list, err := w.poll()
+		list, err := w.pollChanges()
 		if err != nil || len(list) != 1 {
 			b.Fatal(len(list), err)
 		}

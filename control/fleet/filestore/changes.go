@@ -141,11 +141,11 @@ type index struct {
 	records  map[string]map[string]*stored // by prefix and key; nil: not read since the last change
 }
 
-// list returns the records under a prefix.
-func (x *index) list(prefixes []string) (list []fleet.Record, err error) {
+// listRecords returns the records under a prefix.
+func (x *index) listRecords(prefixes []string) (list []fleet.Record, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err := x.update(); err != nil {
+	if err := x.forgetChanged(); err != nil {
 		return nil, err
 	}
 	for _, prefix := range prefixes {
@@ -171,8 +171,8 @@ func (x *index) list(prefixes []string) (list []fleet.Record, err error) {
 	return list, nil
 }
 
-// update forgets what has changed. mu must be held.
-func (x *index) update() error {
+// forgetChanged forgets the records that have changed. mu must be held.
+func (x *index) forgetChanged() error {
 	unlock, err := userfile.LockDir(x.follower.dir)
 	if err != nil {
 		return err

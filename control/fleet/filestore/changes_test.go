@@ -56,7 +56,7 @@ func (f *followers) edit(name string, edit func(text string) string) {
 // expect checks which records the watch reports, with "-" before those that are gone, and which the list has.
 func (f *followers) expect(changes []string, listed ...string) {
 	f.Helper()
-	list, err := f.watch.poll()
+	list, err := f.watch.pollChanges()
 	if err != nil {
 		f.Fatal(err)
 	}

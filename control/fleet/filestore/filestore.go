@@ -118,7 +118,7 @@ func (s *Store) ListUnder(_ context.Context, b fleet.Bucket, prefixes []string) 
 			return nil, err
 		}
 	}
-	return s.indexes[b].list(prefixes)
+	return s.indexes[b].listRecords(prefixes)
 }
 
 // read reads a record's file. A record whose life is over is no record.

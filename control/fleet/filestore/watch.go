@@ -22,7 +22,7 @@ func (s *Store) Watch(ctx context.Context, b fleet.Bucket, take func(fleet.Chang
 	t := time.NewTicker(pollInterval)
 	defer t.Stop()
 	for isFirst := true; ; isFirst = false {
-		changes, err := w.poll()
+		changes, err := w.pollChanges()
 		for _, c := range changes {
 			take(c)
 			if c.IsGone {
@@ -55,9 +55,9 @@ func newWatch(s *Store, b fleet.Bucket) *watch {
 	return &watch{store: s, follower: follower{dir: s.bucketDir(b)}, known: map[string]stored{}}
 }
 
-// poll returns what has changed since the last call, in order. After an error this may not be all, and the watch is of
-// no use.
-func (w *watch) poll() (list []fleet.Change, err error) {
+// pollChanges returns what has changed since the last call, in order. After an error this may not be all, and the watch
+// must not be used again.
+func (w *watch) pollChanges() (list []fleet.Change, err error) {
 	revision, err := readRevision(w.follower.dir)
 	if err != nil {
 		return nil, err
@@ -100,9 +100,9 @@ func (w *watch) endedKeys() (keys []string) {
 	return keys
 }
 
-// settled is how long ago a file's last change must be for its modification time to tell whether it has changed:
-// file systems count in ticks.
-const settled = time.Second
+// modificationTick is longer than the ticks in which file systems count. A file that was changed within it may change
+// again and keep its modification time.
+const modificationTick = time.Second
 
 // modifiedKeys returns the keys of the files that may have changed since the last scan, and of the records whose files
 // are gone. files are all.
@@ -114,7 +114,7 @@ func (w *watch) modifiedKeys(files []fs.DirEntry) (keys []string) {
 			continue // removed just now
 		}
 		key, at := f.Name(), info.ModTime()
-		if modified[key] = at; !at.Equal(w.modified[key]) || time.Since(at) <= settled {
+		if modified[key] = at; !at.Equal(w.modified[key]) || time.Since(at) <= modificationTick {
 			keys = append(keys, key)
 		}
 	}

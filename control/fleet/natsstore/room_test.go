@@ -22,8 +22,8 @@ import (
 	"mpbond/link/pairing"
 )
 
-// TestStolenServerFillsBuckets checks that a server's credentials fill no bucket beyond its bound, that the operator is
-// told which ones are full. A revocation reaches a server although the thief goes on writing.
+// TestStolenServerFillsBuckets checks that a server's credentials fill no bucket beyond its bound, and that the
+// operator sees which ones are full. A revocation reaches a server while the thief goes on writing.
 func TestStolenServerFillsBuckets(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{1, 3} {
